@@ -54,8 +54,9 @@ pub fn load_with_events(
     let (device, notice) = device::select(options.device.as_deref())?;
     events.emit_notice(notice);
     let change = ModelConfig::clone;
-    let NamedModel { card, model, .. } =
-        named_model::load(model.as_ref(), options.offline, &device.device, change, events)?;
+    let named = named_model::load(model.as_ref(), options.offline, &device.device, change, events)?;
+    named.warn_of_head(events);
+    let NamedModel { card, model, .. } = named;
     Ok(Classifier::new(card, model, &device))
 }
 

@@ -78,8 +78,9 @@ impl Evaluate {
         let runtime = Runtime { device: &device, threads, events: &log, cache: None, workers: None };
         // First, so that no data is downloaded for a model that does not exist.
         let (offline, change) = (self.data_args.offline, ModelConfig::clone);
-        let NamedModel { card, model, .. } =
-            named_model::load(&self.model, offline, &device.device, change, &log)?;
+        let named = named_model::load(&self.model, offline, &device.device, change, &log)?;
+        named.warn_of_head(&log);
+        let NamedModel { card, model, .. } = named;
         card.require_classifier(self.model.display())?;
         let Evaluation { metrics, selection, views, bad, is_incomplete } =
             Evaluation::new((card, model), &self.data, open, &settings, runtime)?;

@@ -115,6 +115,9 @@ impl Import {
         for line in imported.account.lines() {
             note!("{line}");
         }
+        if let Some(about) = &imported.about_head {
+            note!("warning: {about}");
+        }
         self.check_imported(&imported)?;
         // The card says which commit of a repository the weights are of. A path would mean nothing elsewhere.
         let pretrained = hub::is_repository(&self.weights).then_some(located.source);

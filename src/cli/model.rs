@@ -62,7 +62,9 @@ impl ModelArgs {
         device: &FoundDevice,
         events: &dyn EventSink,
     ) -> Result<(Classifier, Vec<PathBuf>)> {
-        let NamedModel { card, model, files, .. } = self.load(device, events)?;
+        let named = self.load(device, events)?;
+        named.warn_of_head(events);
+        let NamedModel { card, model, files, .. } = named;
         card.require_classifier(self.model.display())?;
         Ok((Classifier::new(card, model, device), files))
     }
@@ -71,8 +73,9 @@ impl ModelArgs {
     pub(super) fn explainer(&self, device: &FoundDevice, events: &dyn EventSink) -> Result<Explainer> {
         let with_autodiff = device.device.clone().autodiff();
         let change = ModelConfig::deterministic;
-        let NamedModel { card, model, .. } =
-            named_model::load(&self.model, self.offline, &with_autodiff, change, events)?;
+        let named = named_model::load(&self.model, self.offline, &with_autodiff, change, events)?;
+        named.warn_of_head(events);
+        let NamedModel { card, model, .. } = named;
         card.require_classifier(self.model.display())?;
         Ok(Explainer::new(card, model, device))
     }

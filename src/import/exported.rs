@@ -36,7 +36,7 @@ pub(super) fn read(
     let ModelCard { mirror_views, resampling, preprocessing, multi_label, trained_on, .. } = card;
     let card = ModelCard::new(reading.config, classes, preprocessing).with_multi_label(multi_label);
     let card = ModelCard { mirror_views, resampling, trained_on, ..card };
-    Ok(Imported { card, tensors, has_head: true, account })
+    Ok(Imported { card, tensors, has_head: true, account, about_head: None })
 }
 
 #[cfg(test)]

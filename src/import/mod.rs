@@ -86,6 +86,8 @@ pub struct Imported {
     pub has_head: bool,
     /// Which keys were used, and where the rest of the description comes from.
     pub account: Account,
+    /// What those who read the logits should know; `None` if they are those of classes.
+    pub about_head: Option<String>,
 }
 
 impl Imported {
@@ -152,9 +154,8 @@ fn read(
     let layout = recognize(&stored, options.layout)?;
     let metadata = collect::metadata(&files, layout, options, &mut notes)?;
     check_ambiguous(&stored, &metadata)?;
-    let projection = projection_warning(&stored);
+    let about_head = about_projection(&stored)?;
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
-    account.warnings.extend(projection);
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
     let reading = image_size::read(&tensors, layout, &facts, asked)
@@ -181,7 +182,7 @@ fn read(
     let resampling = layout.resampling(&reading.config);
     let card = ModelCard::new(reading.config, classes, pipeline);
     let card = ModelCard { resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
-    Ok(Imported { card, tensors, has_head, account })
+    Ok(Imported { card, tensors, has_head, account, about_head })
 }
 
 /// Refuses tensors whose names do not tell whether a model has rotary positions, unless a configuration does.
@@ -204,14 +205,22 @@ fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<
     Ok(())
 }
 
-/// What the head of CLIP is, which nobody should take for classes.
-fn projection_warning(stored: &[StoredTensor]) -> Option<String> {
+/// What the head of CLIP is, which nobody should take for classes. timm gives it a bias of zeros, which no trained classifier has.
+///
+/// # Errors
+/// If that bias cannot be read.
+fn about_projection(stored: &[StoredTensor]) -> Result<Option<String>> {
+    let named = |name: &str| stored.iter().find(|tensor| tensor.name == name);
     let is_projection = |tensor: &StoredTensor| {
         tensor.name.ends_with("visual_projection.weight") || tensor.name == "visual.proj"
     };
-    stored.iter().any(is_projection).then(|| {
+    let of_timm = match (named("norm_pre.weight"), named("head.bias")) {
+        (Some(_), Some(bias)) => bias.read()?.values.iter().all(|value| *value == 0.0),
+        _ => false,
+    };
+    Ok((of_timm || stored.iter().any(is_projection)).then(|| {
         "the head is CLIP's projection to the space of texts: it gives an embedding, no classes, whose probabilities mean nothing".to_owned()
-    })
+    }))
 }
 
 /// Checks every key and shape against the architecture.

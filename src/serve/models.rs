@@ -96,6 +96,7 @@ impl ServedModel {
         let change = ModelConfig::deterministic;
         let named = named_model::load(source, *offline, &device.device, change, &**events)?;
         let checksum = model_file::checksum(&named.files)?;
+        named.warn_of_head(&**events);
         let NamedModel { card, model, files, is_imported, .. } = named;
         let name = name.map_or(named.name, str::to_owned);
         // All classifiers share the copies; the first overlay gets parameters of its own.

@@ -7,7 +7,7 @@ use vitrine::import::Imported;
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::NamedTensor;
 
-use super::{Folder, Stored, config, stored};
+use super::{File, Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
 const CASES: [&str; 35] = [
@@ -201,4 +201,17 @@ fn errors_name_the_key_that_contradicts_the_tensors() {
             Folder::new(&stored(case), Some(&config)).load().err().unwrap_or_else(|| panic!("{case}: {key}"));
         assert!(error.contains(part), "{case}: {key}: {error}");
     }
+}
+
+#[test]
+fn a_head_that_projects_to_texts_is_told_from_a_classifier() {
+    let about_head =
+        |file: &File, case: &str| Folder::new(file, Some(&config(case))).load().unwrap().about_head;
+    let [of_timm, of_hugging_face] = ["timm_clip", "hf_clip"].map(stored);
+    assert_eq!(about_head(&of_timm, "timm_clip"), None);
+    assert!(about_head(&of_hugging_face, "hf_clip").unwrap().contains("CLIP's projection"));
+    // timm stores the projection as a classifier with a bias of zeros.
+    let mut without_bias = of_timm;
+    without_bias.get_mut("head.bias").unwrap().bytes.fill(0);
+    assert!(about_head(&without_bias, "timm_clip").unwrap().contains("CLIP's projection"));
 }
