@@ -36,7 +36,7 @@ pub struct Metrics {
     /// the model are left out (scikit-learn's `f1_score(average="macro", zero_division=0)` without `labels`).
     #[serde(deserialize_with = "null_is_nan")]
     pub macro_f1: f64,
-    /// Expected calibration error over the bins of [`reliability`].
+    /// Expected calibration error: the mean distance of confidence and accuracy over the bins of [`reliability`](super::reliability).
     #[serde(deserialize_with = "null_is_nan")]
     pub ece: f64,
     /// Every class's scores, in class order.

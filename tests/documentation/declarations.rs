@@ -8,7 +8,7 @@ use syn::{
     Type,
 };
 
-/// All structs and enums of the three crates that serde reads, by name.
+/// All structs of the three crates that serde reads or writes, and all enums that it reads, by name.
 pub(crate) struct Declarations {
     structs: BTreeMap<String, Vec<ItemStruct>>,
     enums: BTreeMap<String, Vec<ItemEnum>>,
@@ -39,7 +39,7 @@ impl Declarations {
         all
     }
 
-    /// Keeps a struct or an enum that serde reads.
+    /// Keeps a struct or an enum of serde's.
     fn add(&mut self, item: Item) {
         let item = match item {
             // `listed!` declares an enum.
@@ -49,10 +49,10 @@ impl Declarations {
             other => other,
         };
         match item {
-            Item::Struct(item) if is_read(&item.attrs) => {
+            Item::Struct(item) if derives(&item.attrs, &["Deserialize", "Serialize"]) => {
                 self.structs.entry(item.ident.to_string()).or_default().push(item);
             }
-            Item::Enum(item) if is_read(&item.attrs) => {
+            Item::Enum(item) if derives(&item.attrs, &["Deserialize"]) => {
                 self.enums.entry(item.ident.to_string()).or_default().push(item);
             }
             _ => {}
@@ -97,12 +97,32 @@ impl Declarations {
     }
 }
 
-/// Whether the attributes of an item derive serde's `Deserialize`.
-fn is_read(attributes: &[Attribute]) -> bool {
+/// Whether the attributes of an item derive one of these traits.
+fn derives(attributes: &[Attribute], traits: &[&str]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::List(list) => list.path.is_ident("derive") && list.tokens.to_string().contains("Deserialize"),
+        Meta::List(list) if list.path.is_ident("derive") => {
+            let tokens = list.tokens.to_string();
+            tokens.split(',').any(|derived| traits.contains(&derived.trim()))
+        }
         _ => false,
     })
+}
+
+/// Whether a field's keys stand in place of the field.
+pub(crate) fn is_flattened(field: &Field) -> bool {
+    let mut found = false;
+    for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+        attribute
+            .parse_nested_meta(|meta| {
+                found |= meta.path.is_ident("flatten");
+                if meta.input.peek(syn::Token![=]) {
+                    meta.value()?.parse::<Expr>()?;
+                }
+                Ok(())
+            })
+            .expect("serde's attributes are names and values");
+    }
+    found
 }
 
 /// The key of a field.

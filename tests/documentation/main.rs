@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use vitrine::recipe::Recipe;
 use vitrine_models::ModelConfig;
 
-use declarations::Declarations;
+use declarations::{Declarations, documentation, is_flattened, name_of};
 use table::Keys;
 
 /// Reads a value as `T` and writes it as `T` does, with all defaults filled in.
@@ -79,6 +79,27 @@ fn architectures(declarations: &Declarations) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The generated parts of `docs/results.md`, by the names in their markers.
+fn results(declarations: &Declarations) -> Vec<(&'static str, String)> {
+    let keys = |name| described(declarations, name);
+    vec![
+        ("keys", keys("Metrics")),
+        ("classes", keys("ClassMetrics")),
+        ("labels", keys("MultiLabelMetrics")),
+        ("evaluate", keys("Measured")),
+        ("series", keys("Scores")),
+    ]
+}
+
+/// A table of the keys of a struct in JSON, without those of fields that are flattened into it.
+fn described(declarations: &Declarations, name: &str) -> String {
+    let fields = declarations.fields(name).filter(|field| !is_flattened(field));
+    let row = |field: &syn::Field| {
+        format!("| `{}` | {} |\n", name_of(field), documentation(&field.attrs).replace('|', "\\|"))
+    };
+    format!("| key | description |\n|---|---|\n{}", fields.map(row).collect::<String>())
+}
+
 /// The document with each generated part between its markers.
 fn with_parts(document: &str, parts: &[(&str, String)]) -> String {
     let mut whole = document.to_owned();
@@ -120,4 +141,9 @@ fn the_keys_of_recipes_are_documented() {
 #[test]
 fn the_keys_of_architectures_are_documented() {
     check("architectures.md", &architectures(&Declarations::read()));
+}
+
+#[test]
+fn the_keys_of_results_are_documented() {
+    check("results.md", &results(&Declarations::read()));
 }

@@ -27,9 +27,13 @@ enum CifarSet {
 impl CifarSet {
     fn of(blobs: &[Blob]) -> Option<Self> {
         let has = |is: fn(&str) -> bool| blobs.iter().any(|blob| is(&blob.file_name()));
-        if has(is_batch) {
+        // A file with a name as common as `test.bin` is CIFAR's only next to the names of the classes.
+        let has_names = has(|name| name == Self::Hundred.names_file());
+        if has(|name| is_batch(name) || name == Self::Ten.test_file()) {
             Some(Self::Ten)
-        } else if has(|name| name == "train.bin") {
+        } else if has(|name| name == "train.bin")
+            || has_names && has(|name| name == Self::Hundred.test_file())
+        {
             Some(Self::Hundred)
         } else {
             None
@@ -78,12 +82,12 @@ pub(crate) fn is_name(name: &str) -> bool {
         )
 }
 
-/// Whether any of the files is a training batch of CIFAR.
+/// Whether any of the files is a batch of CIFAR.
 pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
     CifarSet::of(blobs).is_some()
 }
 
-/// Reads CIFAR batches. Without a test file, the test split is empty.
+/// Reads CIFAR batches. A split without files has no images.
 ///
 /// # Errors
 ///
@@ -215,6 +219,14 @@ pub(crate) mod tests {
         };
         assert!(name.ends_with("data_batch_1.bin#1"), "{name}");
         assert_eq!((buffer[*offset], buffer[offset + 1024], buffer[offset + 3071], *channels), (1, 2, 3, 3));
+    }
+
+    #[test]
+    fn a_test_file_alone_can_be_measured_on() {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("test_batch.bin"), record(&[1])).unwrap();
+        let data = source::read(folder.path()).unwrap();
+        assert_eq!((data.train.len(), labels(&data.test)), (0, vec![1]));
     }
 
     #[test]

@@ -55,11 +55,12 @@ fn role(name: &str) -> Option<(Split, Role)> {
     Some((split, role))
 }
 
-/// Reads an IDX data set. If a file exists both plain and compressed, the plain one is read.
+/// Reads an IDX data set. If a file exists both plain and compressed, the plain one is read. A split whose files are missing has no
+/// images.
 ///
 /// # Errors
 ///
-/// If a file is missing, ambiguous, or does not follow the format.
+/// If one of two files that go together is missing, or a file is ambiguous or does not follow the format.
 pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, DatasetError> {
     let mut files: BTreeMap<(Split, Role), Blob> = BTreeMap::new();
     for blob in blobs {
@@ -79,9 +80,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, Datase
         }
     }
     let mut bytes_left = MAX_BYTES;
-    let train = pair(origin, &mut files, Split::Train, &mut bytes_left)?.ok_or_else(|| {
-        DatasetError::layout(origin, "has no train-images-idx3-ubyte (plain or .gz): add the training files")
-    })?;
+    let train = pair(origin, &mut files, Split::Train, &mut bytes_left)?.unwrap_or_default();
     let test = pair(origin, &mut files, Split::Test, &mut bytes_left)?.unwrap_or_default();
     let highest = train
         .samples
@@ -96,7 +95,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, Datase
     Ok(SourceData {
         classes: (0..=highest).map(|class| class.to_string()).collect(),
         multi_label: false,
-        flip_safe: !(train.size == (28, 28) && highest == 9),
+        flip_safe: !([train.size, test.size].contains(&(28, 28)) && highest == 9),
         train: train.samples,
         val: Vec::new(),
         test: test.samples,
@@ -335,6 +334,13 @@ pub(crate) mod tests {
         assert!(message(&folder).contains("only 't10k-images-idx3-ubyte.gz'"), "{}", message(&folder));
         fs::remove_file(folder.path().join("t10k-images-idx3-ubyte.gz")).unwrap();
         assert!(source::read(folder.path()).unwrap().test.is_empty());
+        let other = TempDir::new().unwrap();
+        write_small(other.path());
+        for name in ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"] {
+            fs::remove_file(other.path().join(name)).unwrap();
+        }
+        let tested = source::read(other.path()).unwrap();
+        assert_eq!((tested.train.len(), tested.test.len()), (0, 1), "to measure a model on");
         fs::write(folder.path().join("emnist-train-labels-idx1-ubyte"), []).unwrap();
         let message = message(&folder);
         assert!(message.contains("emnist-train-labels") && message.contains("'train-labels"), "{message}");
