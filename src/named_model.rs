@@ -33,7 +33,7 @@ pub struct NamedModel {
 impl NamedModel {
     /// Emits a warning if the logits are not those of classes.
     pub fn warn_of_head(&self, events: &dyn EventSink) {
-        events.emit_warning(self.about_head.clone());
+        events.emit_warning(self.about_head.as_ref().map(|about| format!("{}: {about}", self.name)));
     }
 }
 

@@ -192,7 +192,8 @@ pub(crate) fn constant<const D: usize>(shape: [usize; D], value: f64, device: &D
     lazy(shape, device, move |device| Tensor::full(shape, value, device))
 }
 
-fn lazy<const D: usize>(
+/// A parameter that is drawn when something reads it.
+pub(crate) fn lazy<const D: usize>(
     shape: [usize; D],
     device: &Device,
     draw: impl Fn(&Device) -> Tensor<D> + Send + Sync + 'static,

@@ -36,7 +36,7 @@ pub struct Metrics {
     /// the model are left out (scikit-learn's `f1_score(average="macro", zero_division=0)` without `labels`).
     #[serde(deserialize_with = "null_is_nan")]
     pub macro_f1: f64,
-    /// Expected calibration error: the mean distance of confidence and accuracy over the bins of [`reliability`](super::reliability).
+    /// Expected calibration error: the mean distance of confidence and accuracy over 15 bins of confidence (Guo et al. 2017, section 2).
     #[serde(deserialize_with = "null_is_nan")]
     pub ece: f64,
     /// Every class's scores, in class order.
@@ -66,7 +66,7 @@ pub struct ClassMetrics {
     pub f1: f64,
     /// Number of samples that belong to this class.
     pub support: usize,
-    /// With several labels an image, the [average precision](super::average_precision) of the class's probabilities.
+    /// With several labels an image, the average precision of the class's probabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_precision: Option<f64>,
 }

@@ -57,7 +57,7 @@ impl Measured {
     }
 }
 
-/// The published backbones, from small to large.
+/// The published backbones: the small ones, and then those of the size of ViT-B.
 ///
 /// Parameters, image sizes, and licenses of timm's repositories are those of timm 1.0.31. OpenAI's own weights of CLIP are
 /// not among them: timm's repositories state GELU for them, but they were trained with its approximation QuickGELU.

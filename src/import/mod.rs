@@ -154,7 +154,7 @@ fn read(
     let layout = recognize(&stored, options.layout)?;
     let metadata = collect::metadata(&files, layout, options, &mut notes)?;
     check_ambiguous(&stored, &metadata)?;
-    let about_head = about_projection(&stored)?;
+    let about_projection = about_projection(&stored)?;
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
@@ -179,6 +179,7 @@ fn read(
     pipeline.validate()?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
     let has_head = reading.has_head;
+    let about_head = about_projection.filter(|_| has_head && metadata.classes.is_none());
     let resampling = layout.resampling(&reading.config);
     let card = ModelCard::new(reading.config, classes, pipeline);
     let card = ModelCard { resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
@@ -205,7 +206,7 @@ fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<
     Ok(())
 }
 
-/// What the head of CLIP is, which nobody should take for classes. timm gives it a bias of zeros, which no trained classifier has.
+/// What the head of CLIP is, which nobody should take for classes. timm gives it a bias of zeros, which hardly any classifier has.
 ///
 /// # Errors
 /// If that bias cannot be read.
@@ -219,7 +220,10 @@ fn about_projection(stored: &[StoredTensor]) -> Result<Option<String>> {
         _ => false,
     };
     Ok((of_timm || stored.iter().any(is_projection)).then(|| {
-        "the head is CLIP's projection to the space of texts: it gives an embedding, no classes, whose probabilities mean nothing".to_owned()
+        let sure = if of_timm { "seems to be" } else { "is" };
+        format!(
+            "the head {sure} CLIP's projection to the space of texts: it gives an embedding, no classes, whose probabilities mean nothing"
+        )
     }))
 }
 

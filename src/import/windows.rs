@@ -18,8 +18,8 @@ pub(super) struct StoredWindows {
     largest: Option<usize>,
     /// The last stage's, which may be smaller because its grid is.
     last: Option<usize>,
-    /// The sides before the windows were enlarged, per stage.
-    pretrained: Option<PerStage>,
+    /// Of each stage with a table of offsets, the side of the windows and the side before they were enlarged.
+    offsets: BTreeMap<usize, [usize; 2]>,
 }
 
 impl StoredWindows {
@@ -29,22 +29,45 @@ impl StoredWindows {
     /// If a table holds other values than those of square windows, or those of a stage were enlarged from different ones.
     pub(super) fn of_tables(tables: &[StoredTensor]) -> Result<Self> {
         let mut sides: Vec<(usize, usize)> = Vec::new();
-        let mut pretrained: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut offsets: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
         for table in tables {
             let Some(side) = window_side(table) else { continue };
             let stage = table.name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
             sides.push((stage, side));
             if table.name.ends_with("relative_coords_table") {
-                let before = pretrained_side(table, side)?;
-                if pretrained.insert(stage, before).is_some_and(|other| other != before) {
-                    bail!("`{}` is for windows of {before}, unlike that of another block", table.name);
+                let of_table = [side, pretrained_side(table, side)?];
+                if offsets.insert(stage, of_table).is_some_and(|other| other != of_table) {
+                    bail!("`{}` is for other windows than that of another block", table.name);
                 }
             }
         }
         let last = sides.iter().max_by_key(|(stage, _)| *stage).map(|(_, side)| *side);
         let largest = sides.iter().map(|(_, side)| *side).max();
-        let pretrained = (!pretrained.is_empty()).then(|| PerStage(pretrained.into_values().collect()));
-        Ok(Self { largest, last, pretrained })
+        Ok(Self { largest, last, offsets })
+    }
+
+    /// The sides before the windows were enlarged, per stage, as facts state them: zeros if they were not. `None` without tables of
+    /// offsets.
+    fn pretrained(&self) -> Option<PerStage> {
+        let is_enlarged = self.known().any(|(_, [side, before])| side != before);
+        let of_stage = |[_, before]: &[usize; 2]| if is_enlarged { *before } else { 0 };
+        (!self.offsets.is_empty()).then(|| PerStage(self.offsets.values().map(of_stage).collect()))
+    }
+
+    /// The stages whose tables tell the side: that of a window of one token is the same for any.
+    fn known(&self) -> impl Iterator<Item = (usize, [usize; 2])> {
+        self.offsets.iter().map(|(stage, sides)| (*stage, *sides)).filter(|(_, [side, _])| *side > 1)
+    }
+
+    /// Whether the sides that a configuration states agree with the tables.
+    fn agree(&self, stated: &PerStage) -> bool {
+        let is_enlarged = stated.0.iter().any(|side| *side > 0);
+        self.known().all(|(stage, [side, before])| {
+            stated
+                .0
+                .get(stage)
+                .is_some_and(|stated| if is_enlarged { *stated == before } else { side == before })
+        })
     }
 
     /// Adds the window sizes to `stated` where it has none.
@@ -59,17 +82,17 @@ impl StoredWindows {
                 "the configuration states windows of {stated}, but the stored tables are for windows of {table}"
             );
         }
-        if let (Some(stated), Some(tables)) = (&stated.pretrained_windows, &self.pretrained)
-            && stated != tables
-        {
+        if let Some(stated) = stated.pretrained_windows.as_ref().filter(|stated| !self.agree(stated)) {
             bail!(
-                "the configuration states windows of {stated} before they were enlarged, but the stored tables are for {tables}"
+                "the configuration states windows of {stated} before they were enlarged (0: they were not), but the stored tables of \
+                 offsets are for {}",
+                self.pretrained().unwrap_or_else(|| stated.clone())
             );
         }
         Ok(Facts {
             window: stated.window.or(self.largest),
             last_window: self.last,
-            pretrained_windows: stated.pretrained_windows.clone().or_else(|| self.pretrained.clone()),
+            pretrained_windows: stated.pretrained_windows.clone().or_else(|| self.pretrained()),
             ..stated.clone()
         })
     }
@@ -170,16 +193,25 @@ mod tests {
     #[test]
     fn scaled_offsets_tell_the_windows_before_they_were_enlarged() {
         let name = "layers.0.blocks.0.attn.relative_coords_table";
-        for (side, before) in [(4, 4), (16, 12), (24, 12), (8, 6), (1, 2)] {
+        for (side, before, found) in [(4, 4, 0), (16, 12, 12), (24, 12, 12), (8, 6, 6), (6, 8, 8)] {
             let windows = windows_of(&[], &[(name, side, log_offsets([side; 2], [before; 2]))]).unwrap();
             assert_eq!((windows.largest, windows.last), (Some(side), Some(side)));
-            assert_eq!(windows.pretrained, Some(before.into()), "{side}");
             let facts = windows.complete(&Facts::default()).unwrap();
-            assert_eq!(facts.pretrained_windows, Some(before.into()));
-            let other = Facts { pretrained_windows: Some(7.into()), ..Facts::default() };
-            let error = windows.complete(&other).unwrap_err().to_string();
-            assert!(error.contains('7') && error.contains(&before.to_string()), "{error}");
+            assert_eq!(facts.pretrained_windows, Some(found.into()), "{side}");
+            let stated = |sides: usize| Facts { pretrained_windows: Some(sides.into()), ..Facts::default() };
+            assert!(windows.complete(&stated(before)).is_ok(), "{side}");
+            let error = windows.complete(&stated(7)).unwrap_err().to_string();
+            assert!(error.contains('7') && error.contains(&found.to_string()), "{error}");
+            assert_eq!(windows.complete(&stated(0)).is_ok(), side == before, "{side}");
         }
+        // A window of one token does not tell.
+        let last = "layers.1.blocks.0.attn.relative_coords_table";
+        let two = |side, before: usize| {
+            windows_of(&[], &[(name, side, log_offsets([side; 2], [before; 2])), (last, 1, vec![0.0; 2])])
+                .unwrap()
+        };
+        assert_eq!(two(4, 4).pretrained(), Some([0, 0].into()));
+        assert!(two(8, 4).agree(&[4, 9].into()) && !two(8, 4).agree(&[8, 9].into()));
         let scaled = log_offsets([4; 2], [4; 2]).iter().map(|offset| offset * 1.2).collect();
         let error = windows_of(&[], &[(name, 4, scaled)]).err().unwrap().to_string();
         assert!(error.contains(name), "{error}");
@@ -190,7 +222,7 @@ mod tests {
 
     #[test]
     fn tables_complete_the_stated_windows_and_refuse_smaller_ones() {
-        let tables = StoredWindows { largest: Some(7), last: Some(4), pretrained: None };
+        let tables = StoredWindows { largest: Some(7), last: Some(4), ..StoredWindows::default() };
         for (stated, window) in [(None, Some(7)), (Some(7), Some(7)), (Some(8), Some(8)), (Some(4), None)] {
             let facts = tables.complete(&Facts { window: stated, ..Facts::default() });
             match window {

@@ -102,7 +102,8 @@ fn derives(attributes: &[Attribute], traits: &[&str]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("derive") => {
             let tokens = list.tokens.to_string();
-            tokens.split(',').any(|derived| traits.contains(&derived.trim()))
+            let last = |path: &str| path.rsplit("::").next().unwrap_or_default().trim().to_owned();
+            tokens.split(',').any(|derived| traits.contains(&last(derived).as_str()))
         }
         _ => false,
     })

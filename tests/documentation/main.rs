@@ -93,6 +93,11 @@ fn results(declarations: &Declarations) -> Vec<(&'static str, String)> {
 
 /// A table of the keys of a struct in JSON, without those of fields that are flattened into it.
 fn described(declarations: &Declarations, name: &str) -> String {
+    // The document describes these in words, or in a table of their own.
+    const APART: [&str; 3] = ["confusion", "multi_label", "metrics"];
+    for field in declarations.fields(name).filter(|field| is_flattened(field)) {
+        assert!(APART.contains(&name_of(field).as_str()), "{name}.{}", name_of(field));
+    }
     let fields = declarations.fields(name).filter(|field| !is_flattened(field));
     let row = |field: &syn::Field| {
         format!("| `{}` | {} |\n", name_of(field), documentation(&field.attrs).replace('|', "\\|"))

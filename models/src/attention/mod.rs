@@ -311,7 +311,7 @@ impl TokenMixer {
         }
     }
 
-    fn relative_position(&mut self) -> Option<&mut RelativePositionBias> {
+    pub(crate) fn relative_position(&mut self) -> Option<&mut RelativePositionBias> {
         match self {
             Self::MultiHead(mixer) => mixer.relative_position.as_mut(),
             Self::Window(mixer) => mixer.relative_position.as_mut(),

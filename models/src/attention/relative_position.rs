@@ -19,8 +19,16 @@ pub struct RelativePositionBias {
     window: [usize; 2],
     /// Whether there are tokens before the patches.
     has_prefix: bool,
-    /// The result of [`Self::forward`], which counts as long as nothing has replaced or read the parameter that it was computed from.
-    fixed: Option<Tensor<4>>,
+    /// What [`Self::fix`] has kept.
+    fixed: Option<FixedBias>,
+}
+
+/// The bias of all pairs. It counts as long as nothing has replaced or read the last parameter that it was computed from.
+#[derive(Module, Debug)]
+struct FixedBias {
+    bias: Tensor<4>,
+    /// The value of that parameter.
+    parameter: Tensor<2>,
 }
 
 /// A bias for each head and offset.
@@ -120,8 +128,8 @@ impl RelativePositionBias {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward(&self) -> Tensor<4> {
-        if let Some(fixed) = self.fixed.as_ref().filter(|_| !self.last_parameter().is_initialized()) {
-            return fixed.clone();
+        if let Some(FixedBias { bias, .. }) = self.fixed() {
+            return bias.clone();
         }
         let place = |offsets: Tensor<2>| {
             let [_, heads] = offsets.dims();
@@ -143,37 +151,47 @@ impl RelativePositionBias {
             }
         }
     }
-}
 
-impl RelativePositionBias {
-    /// Keeps the bias of all pairs for inference, if that is at most this number of values. The parameter before the bias gives its
-    /// value up, and has it again when something reads it.
+    /// Keeps the bias of all pairs for inference, if that is at most this number of values. It is computed again as soon as something
+    /// has read or replaced the last parameter before it, as an export or training does with all parameters.
     pub(super) fn fix(&mut self, most_values: usize) {
         let (pairs, heads) = (self.tokens * self.tokens, self.last_parameter().lazy_shape()[1]);
-        if self.fixed.is_some() || pairs * heads > most_values {
+        if self.fixed().is_some() || pairs * heads > most_values {
             return;
         }
-        // Laid out as it is read.
-        self.fixed =
-            Some(self.forward().reshape([heads, pairs]).reshape([1, heads, self.tokens, self.tokens]));
-        let parameter = match &mut self.offsets {
-            OffsetBias::Table(bias) => &mut bias.table,
-            OffsetBias::Continuous(mlp) => &mut mlp.output.weight,
-        };
-        let value = parameter.val();
+        let value = self.last_parameter().val();
         let (shape, device) = (value.shape(), value.device());
+        if device.is_autodiff() {
+            return; // it would hold the graph of one backward pass
+        }
+        // Laid out as it is read.
+        let bias = self.forward().reshape([heads, pairs]).reshape([1, heads, self.tokens, self.tokens]);
+        self.fixed = Some(FixedBias { bias, parameter: value.clone() });
         let again = move |device: &Device, require_grad: bool| {
             let value = value.clone().to_device(device);
             if require_grad { value.require_grad() } else { value }
         };
+        let parameter = self.last_parameter_mut();
         *parameter = Param::uninitialized(parameter.id, again, device, true, shape);
     }
 
-    /// Gives the parameter a value of its own again, and forgets the bias that [`Self::fix`] has kept.
+    /// Forgets the bias that [`Self::fix`] has kept. Clones keep theirs, as their parameter is not read.
     pub(super) fn release(&mut self) {
-        if self.fixed.take().is_some() {
-            self.last_parameter().val();
+        let is_kept = self.fixed().is_some();
+        if let Some(FixedBias { parameter: value, .. }) = self.fixed.take().filter(|_| is_kept) {
+            let parameter = self.last_parameter_mut();
+            *parameter = Param::initialized(parameter.id, value);
         }
+    }
+
+    /// Whether a bias is kept, and counts.
+    fn fixed(&self) -> Option<&FixedBias> {
+        self.fixed.as_ref().filter(|_| !self.last_parameter().is_initialized())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed().is_some()
     }
 
     /// The last parameter before the bias, `[..., heads]`.
@@ -181,6 +199,13 @@ impl RelativePositionBias {
         match &self.offsets {
             OffsetBias::Table(bias) => &bias.table,
             OffsetBias::Continuous(mlp) => &mlp.output.weight,
+        }
+    }
+
+    fn last_parameter_mut(&mut self) -> &mut Param<Tensor<2>> {
+        match &mut self.offsets {
+            OffsetBias::Table(bias) => &mut bias.table,
+            OffsetBias::Continuous(mlp) => &mut mlp.output.weight,
         }
     }
 }

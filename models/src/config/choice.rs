@@ -378,7 +378,7 @@ listed! {
 #[serde(default, deny_unknown_fields)]
 pub struct RotaryOptions {
     /// The base of the frequencies, above 1: pair `i` of `n` pairs for an axis turns by the coordinate times
-    /// `base^(-i / n)`.
+    /// `base^(-i / n)`. Learned frequencies start from these, turned to a random direction.
     pub base: f64,
     /// The coordinates of a patch.
     pub coordinates: RotaryCoordinates,
@@ -387,7 +387,7 @@ pub struct RotaryOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<[usize; 2]>,
     /// Whether each head of each block learns its frequencies: pair `i` turns by a sum of the row and the column, each times a
-    /// learned number (Heo et al. 2024, RoPE-Mixed, section 3.2, where the base they start from is 10).
+    /// learned number (Heo et al. 2024, RoPE-Mixed, section 3.2, who start from `base = 10`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub learned: bool,
 }

@@ -134,8 +134,8 @@ pub struct ModelConfig {
     /// The options of attention.
     #[serde(default)]
     pub attention: AttentionOptions,
-    /// The side of the windows in each stage that continuous relative positions were learned in, if windows were enlarged later:
-    /// their offsets are scaled by these sides (Liu et al. 2022, Swin v2, section 3.3).
+    /// The side of the windows in each stage that continuous relative positions were learned in, at least 2, if windows were enlarged
+    /// later: their offsets are scaled by these sides (Liu et al. 2022, Swin v2, section 3.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained_windows: Option<PerStage>,
     /// The options of rotary positions; if left out with `position = "rotary"`, the base is 100 and the coordinates are

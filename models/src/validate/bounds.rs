@@ -58,7 +58,7 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         numbers.push(("rotary.grid", most(&grid), LARGEST_SIDE));
     }
     if let Some(sides) = &config.pretrained_windows {
-        numbers.push(("pretrained_windows", most(&sides.0), LARGEST_SIDE));
+        numbers.push(("pretrained_windows", most(&sides.0), 1024));
     }
     if let Tokenizer::Convolution { layers, kernel_size } = config.tokenizer {
         numbers.push(("tokenizer.convolution.layers", layers, 16));

@@ -297,6 +297,19 @@ fn packed_weights_answer_and_are_read_as_they_were_in_every_variant() {
         };
         let is_kept = |layer: &mut Linear| layer.weight.is_initialized() != is_copied(layer);
         assert!(packed.linear_layers().all(is_kept), "{config:?}");
+        let keeps_biases = |model: &mut VisionTransformer| {
+            let mut biases: Vec<bool> = Vec::new();
+            for mixer in model.stages.iter_mut().flat_map(Stage::mixers) {
+                biases.extend(mixer.relative_position().map(|bias| bias.is_fixed()));
+            }
+            biases
+        };
+        assert!(keeps_biases(&mut packed).iter().all(|is_fixed| *is_fixed), "{config:?}");
+        // A copy for training takes nothing from the model.
+        let mut unpacked = packed.clone().unpacked();
+        assert!(keeps_biases(&mut unpacked).iter().all(|is_fixed| !is_fixed), "{config:?}");
+        assert!(gap(&unpacked.train().valid()) <= 1e-5, "{config:?}");
+        assert!(keeps_biases(&mut packed).iter().all(|is_fixed| *is_fixed), "{config:?}");
         let kept = crate::weights::to_timm(&model);
         for read in [packed.clone().unpacked(), packed.clone()] {
             let found = crate::weights::to_timm(&read);

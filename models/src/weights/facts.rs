@@ -56,7 +56,7 @@ pub struct Facts {
     pub window: Option<usize>,
     /// The side of the windows in the last stage, in tokens.
     pub last_window: Option<usize>,
-    /// The sides of the windows in each stage before they were enlarged (Swin v2), in tokens.
+    /// The sides of the windows in each stage before they were enlarged (Swin v2), in tokens; zeros if they were not.
     pub pretrained_windows: Option<PerStage>,
     /// The pooling.
     pub pool: Option<Pool>,
@@ -99,7 +99,9 @@ impl Facts {
             residual_post_norm: Some(config.block == BlockStyle::ResidualPostNorm),
             window,
             last_window: None,
-            pretrained_windows: config.pretrained_windows.clone(),
+            pretrained_windows: Some(
+                config.pretrained_windows.clone().unwrap_or_else(|| PerStage(vec![0; config.num_stages()])),
+            ),
             pool: Some(config.pool),
             norm_epsilon: Some(config.norm_epsilon),
             mlp_norm: Some(config.mlp_norm),

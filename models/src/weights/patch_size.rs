@@ -92,12 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn filters_of_smaller_patches_are_timms() {
+    fn filters_of_other_patches_are_timms() {
         // timm.layers.resample_patch_embed(filter, [2, 2]) for the filter of side 4.
-        for (ours, theirs) in resized(filter(4), 2).values.iter().zip(TIMM_2) {
+        let [smaller, larger] = [2, 5].map(|side| resized(filter(4), side).values);
+        assert_eq!([smaller.len(), larger.len()], [4, 25]);
+        for (ours, theirs) in smaller.iter().zip(TIMM_2) {
             assert!((ours - theirs).abs() < 1e-5, "{ours} for {theirs}");
         }
-        for (ours, theirs) in resized(filter(4), 5).values.iter().zip(TIMM_5) {
+        for (ours, theirs) in larger.iter().zip(TIMM_5) {
             assert!((ours - theirs).abs() < 1e-5, "{ours} for {theirs}");
         }
     }

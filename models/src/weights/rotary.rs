@@ -31,7 +31,7 @@ impl RotaryPairs {
         }
     }
 
-    /// The index in this order of the value at each index of the value at each index of this crate's order.
+    /// The index in this order of the value at each index of this crate's order.
     fn sources(self, head_dim: usize) -> Vec<usize> {
         let quarter = head_dim / 4;
         (0..head_dim)

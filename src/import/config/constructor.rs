@@ -37,7 +37,8 @@ const CLASSES: [(&str, &str); 7] = [
     (
         "SwinTransformerV2",
         r#"{"img_size":224,"patch_size":4,"in_chans":3,"global_pool":"avg","embed_dim":96,"depths":[2,2,6,2],
-            "num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"qkv_bias":true,"norm_eps":1e-5,"act_layer":"gelu"}"#,
+            "num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"qkv_bias":true,"norm_eps":1e-5,"act_layer":"gelu",
+            "pretrained_window_sizes":[0,0,0,0]}"#,
     ),
 ];
 
@@ -172,7 +173,7 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
         "act_layer" => facts.mlp = Some(activation(value)?),
         "pos_embed" => facts.learned_position = Some(has_learned_positions(value)?),
         "global_pool" => facts.pool = Some(pooling(value)?),
-        "pretrained_window_sizes" => facts.pretrained_windows = pretrained_windows(value)?,
+        "pretrained_window_sizes" => facts.pretrained_windows = Some(pretrained_windows(value)?),
         _ => bail!(
             "{value} is stated, but this key is not known here: it may change what the model computes (remove it if it does not)"
         ),
@@ -347,7 +348,10 @@ mod tests {
             (json!({ "pos_embed": "none" }), Facts { learned_position: Some(false), ..none() }),
             (json!({ "global_pool": "map" }), Facts { pool: Some(Pool::Attention), ..none() }),
             (json!({ "global_pool": "avg", "fc_norm": true }), Facts { pool: Some(Pool::Mean), ..none() }),
-            (json!({ "pretrained_window_sizes": [0, 0] }), none()),
+            (
+                json!({ "pretrained_window_sizes": [0, 0] }),
+                Facts { pretrained_windows: Some([0, 0].into()), ..none() },
+            ),
             (
                 json!({ "pretrained_window_sizes": [12, 6] }),
                 Facts { pretrained_windows: Some([12, 6].into()), ..none() },

@@ -148,6 +148,9 @@ fn rotary(arguments: &Map<String, Value>) -> Result<(RotaryOptions, RotaryPairs)
     };
     let base = stated("rope_temperature").map(real).transpose()?.unwrap_or(10_000.0);
     let halves = stated("rope_rotate_half").map(truth).transpose()?.unwrap_or(false);
+    if learned && halves {
+        bail!("`rope_rotate_half` is true with `rope_type` mixed, which timm does not have either");
+    }
     let pairs = match (halves, columns_first) {
         (true, false) => RotaryPairs::Halves,
         (false, false) => RotaryPairs::Neighbors,
@@ -208,6 +211,10 @@ mod tests {
             (json!({ "use_rot_pos_emb": true, "rope_type": "mrope" }), "`rope_type`"),
             (json!({ "use_rot_pos_emb": true, "rope_grid_indexing": "yx" }), "`rope_grid_indexing`"),
             (json!({ "use_rot_pos_emb": true, "ref_feat_shape": "16" }), "`ref_feat_shape`"),
+            (
+                json!({ "use_rot_pos_emb": true, "rope_type": "mixed", "rope_rotate_half": true }),
+                "`rope_rotate_half`",
+            ),
         ] {
             let error = format!("{:#}", stated(arguments.clone()).unwrap_err());
             assert!(error.contains(name), "{arguments}: {error}");

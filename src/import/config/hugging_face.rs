@@ -230,7 +230,7 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
         "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
         "num_register_tokens" => facts.registers = Some(number(value)?),
         "window_size" => facts.window = Some(side(value)?),
-        "pretrained_window_sizes" => facts.pretrained_windows = pretrained_windows(value)?,
+        "pretrained_window_sizes" => facts.pretrained_windows = Some(pretrained_windows(value)?),
         "use_mean_pooling" => {
             facts.pool = Some(if truth(value)? { Pool::Mean } else { Pool::ClassToken });
         }

@@ -51,7 +51,8 @@ impl TimmArchitecture {
 
 /// Whether a name of a Swin v2 says that windows were enlarged after pre-training, such as `window12to16`.
 pub(crate) fn has_enlarged_windows(name: &str) -> bool {
-    name.split('_').any(|part| part.strip_prefix("window").is_some_and(|sizes| sizes.contains("to")))
+    name.split(['_', '-', '.'])
+        .any(|part| part.strip_prefix("window").is_some_and(|sizes| sizes.contains("to")))
 }
 
 /// The unsupported feature that a word in one of timm's names stands for.
@@ -112,6 +113,7 @@ mod tests {
             ("swinv2_base_patch4_window12to24_192to384_22kto1k_ft", true),
             ("swinv2_tiny_window8_256", false),
             ("swin_tiny_patch4_window7_224_22kto1k", false),
+            ("my-swinv2-window12to16.ema", true),
         ] {
             assert_eq!(has_enlarged_windows(name), is_enlarged, "{name}");
         }

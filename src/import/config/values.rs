@@ -66,16 +66,13 @@ pub(super) fn activation(value: &Value) -> Result<MlpKind> {
     }
 }
 
-/// The sides of the windows of a Swin v2 before they were enlarged, per stage; zeros, and no other number, say that they were not.
-pub(super) fn pretrained_windows(value: &Value) -> Result<Option<PerStage>> {
+/// The sides of the windows of a Swin v2 before they were enlarged, per stage; zeros in all say that they were not.
+pub(super) fn pretrained_windows(value: &Value) -> Result<PerStage> {
     let sides = numbers(value)?;
-    if sides.iter().all(|side| *side == 0) {
-        return Ok(None);
-    }
-    if sides.iter().any(|side| !(2..=1024).contains(side)) {
+    if sides.iter().any(|side| *side > 0) && sides.iter().any(|side| !(2..=1024).contains(side)) {
         bail!("{sides:?}: sides from 2 to 1024 tokens are supported, or 0 in all stages");
     }
-    Ok(Some(PerStage(sides)))
+    Ok(PerStage(sides))
 }
 
 #[cfg(test)]

@@ -109,11 +109,25 @@ pub fn rotate(x: Tensor<4>, rotation: Tensor<3>) -> Tensor<4> {
     rotate_heads(x, rotation.unsqueeze_dim(1))
 }
 
-/// [`rotate`] with a rotation for each head: `[2, heads, tokens, head_dim / 2]`, or one head for all.
+/// [`rotate`] with a rotation for each head, or one for all.
+///
+/// # Shapes
+///
+/// - x, output: `[batch, heads, tokens, head_dim]`
+/// - rotation: `[2, heads or 1, tokens, head_dim / 2]`
+///
+/// # Panics
+///
+/// If the shapes do not fit.
 pub fn rotate_heads(x: Tensor<4>, rotation: Tensor<4>) -> Tensor<4> {
     let shape = x.dims();
     let [batch, heads, tokens, head_dim] = shape;
     let of_heads = rotation.dims()[1];
+    assert!(
+        [1, heads].contains(&of_heads) && rotation.dims() == [2, of_heads, tokens, head_dim / 2],
+        "rotation {:?} of {heads} heads of width {head_dim} and {tokens} tokens",
+        rotation.dims()
+    );
     let x: Tensor<6> = x.reshape([batch, heads, tokens, 2, 2, head_dim / 4]);
     let (a, b) = (x.clone().narrow(4, 0, 1), x.narrow(4, 1, 1));
     let [cos, sin] = [0, 1]

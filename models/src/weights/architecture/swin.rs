@@ -45,19 +45,21 @@ impl Reader<'_> {
             },
             ..base()
         };
-        config.pretrained_windows = self.pretrained_windows(&config, window);
+        if is_v2 {
+            config.pretrained_windows = self.pretrained_windows();
+        }
         let last = config.last_dim();
         Ok((config, self.head("head.fc.weight", last)?))
     }
 
-    /// The stated windows before they were enlarged, unless these are the windows themselves, which shrink to the grid of a stage.
-    fn pretrained_windows(&self, config: &ModelConfig, window: usize) -> Option<PerStage> {
-        let side = |stage: usize| config.stage_grid(stage).into_iter().max().unwrap_or(window).min(window);
-        let is_other = |sides: &PerStage| {
-            sides.stages() != config.num_stages()
-                || (0..sides.stages()).any(|stage| sides[stage] != side(stage))
+    /// The stated windows before they were enlarged, or none if they are stated to be 0.
+    fn pretrained_windows(&mut self) -> Option<PerStage> {
+        let Some(sides) = self.facts.pretrained_windows.clone() else {
+            let text = "windows are taken as they were in pre-training; timm's names with `12to16` say that they were enlarged";
+            self.guess(OpenFact::Window, text);
+            return None;
         };
-        self.facts.pretrained_windows.clone().filter(|sides| is_other(sides))
+        Some(sides).filter(|sides| sides.0.iter().any(|side| *side > 0))
     }
 
     /// The stated image size; otherwise a guess, at which the last stage is one window.

@@ -29,7 +29,14 @@ fn the_shapes_of_a_presets_weights_give_its_architecture() {
     }
     let facts = Facts { window: Some(8), image_size: Some(ImageSize::square(256)), ..Facts::default() };
     let (config, reading) = read("swinv2_tiny_window8_256", &facts);
-    assert_eq!((reading.config, reading.guesses), (config, Vec::new()));
+    assert_eq!(reading.config, config);
+    // Neither shapes nor these facts tell whether the windows were enlarged.
+    assert_eq!(reading.guesses.iter().map(|guess| guess.fact).collect::<Vec<_>>(), [OpenFact::Window]);
+    for (stated, found) in [([0; 4], None), ([12, 12, 12, 6], Some([12, 12, 12, 6].into()))] {
+        let facts = Facts { pretrained_windows: Some(stated.into()), ..facts.clone() };
+        let (_, reading) = read("swinv2_tiny_window8_256", &facts);
+        assert_eq!((reading.config.pretrained_windows, reading.guesses), (found, Vec::new()));
+    }
 }
 
 #[test]
