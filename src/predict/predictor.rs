@@ -113,8 +113,8 @@ impl Predictor {
         Ok(Loader::new(samples, config)?)
     }
 
-    /// The answers for preprocessed images: logits averaged over the views of each image, and embeddings and layouts of the
-    /// image itself, whatever the views.
+    /// The answers for preprocessed images: logits averaged over the views of each image, and embeddings and layouts of one image: of
+    /// the mirror image if that is the only view, or else of the image itself.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
@@ -122,7 +122,8 @@ impl Predictor {
     pub fn ask(&self, output: Output, images: Tensor<4>) -> Tensor<2> {
         let views = match output {
             Output::Logits => self.views,
-            Output::Embedding | Output::Layout => Views::One,
+            Output::Embedding | Output::Layout if self.views == Views::Mirrored => Views::One,
+            Output::Embedding | Output::Layout => self.views,
         };
         output.compute(&self.model, views, images)
     }

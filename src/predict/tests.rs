@@ -246,6 +246,7 @@ fn mirrored_views_change_the_answers_of_images_and_of_labeled_images_alike() {
         let [embedding, of_mirrored] =
             [&plain, &mirrored].map(|predictor| alone(predictor, Output::Embedding, image));
         assert!(is_close(&embedding, &of_mirrored), "an embedding is that of the image itself");
+        assert!(!is_close(&embedding, &alone(&other, Output::Embedding, image)), "or of its mirror image");
     }
 }
 

@@ -222,9 +222,15 @@ impl Recipe {
         numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))
     }
 
+    /// Whether a head is fitted that learns from mirror images, too.
+    pub fn fits_mirror_images(&self) -> bool {
+        self.fit_head && self.augmentation.horizontal_flip > 0.0
+    }
+
     /// The recipe of a fitted head with what has an effect on it: the time, the size of batches, class weights, the metric, and
-    /// the limit on unreadable files.
+    /// the limit on unreadable files; and mirror images, if the recipe is that of a fitted head already.
     pub fn fitting_head(&self) -> Self {
+        let horizontal_flip = if self.fit_head { self.augmentation.horizontal_flip } else { 0.0 };
         Self {
             epochs: Some(1),
             time_seconds: self.time_seconds,
@@ -235,7 +241,8 @@ impl Recipe {
             fit_head: true,
             metric: self.metric,
             bad_file_limit: self.bad_file_limit,
-            augmentation: Augmentation::none(),
+            mirror_views: self.fit_head && self.mirror_views,
+            augmentation: Augmentation { horizontal_flip, ..Augmentation::none() },
             ..Self::default()
         }
     }

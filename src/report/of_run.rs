@@ -68,8 +68,16 @@ pub fn of_run(
     trained: Trained,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
-    let Trained { progress, mut bad_files, validated, test_images, affords_mirror_images, maps, embedded } =
-        trained;
+    let Trained {
+        progress,
+        mut bad_files,
+        validated,
+        mirrored,
+        test_images,
+        affords_mirror_images,
+        maps,
+        embedded,
+    } = trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
     let predictor = Predictor::new(model, card.preprocessing.clone(), runtime.device)
         .with_limits(config.limits())
@@ -77,7 +85,7 @@ pub fn of_run(
     let maps = Maps { model: folder.model(), most: maps };
     let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps, embedded };
     let validation = run.measure_split(Split::Val, validated, None)?;
-    let validation = run.choose_views((folder, card), validation, affords_mirror_images)?;
+    let validation = run.choose_views((folder, card), (validation, mirrored), affords_mirror_images)?;
     let measured: BTreeMap<Split, MeasuredSplit> =
         [validation, run.measure_split(Split::Test, None, test_images)?].into_iter().flatten().collect();
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
@@ -139,11 +147,12 @@ impl ReportedRun<'_> {
 
     /// Lets the validation images decide whether the model is asked about mirror images too, if the recipe wants that and
     /// the model was trained with mirror images, and notes it in the model file. Without the time for it, there is one view.
-    /// Returns the validation with the chosen views.
+    /// Returns the validation with the chosen views. `mirrored` are the predictions for each image together with its mirror image, if they
+    /// are known already.
     fn choose_views(
         &mut self,
         (folder, card): (&RunFolder, ModelCard),
-        validation: Option<(Split, MeasuredSplit)>,
+        (validation, mirrored): (Option<(Split, MeasuredSplit)>, Option<Predicted>),
         is_affordable: bool,
     ) -> Result<Option<(Split, MeasuredSplit)>> {
         let has_mirrored =
@@ -161,7 +170,7 @@ impl ReportedRun<'_> {
             return Ok(Some((split, one)));
         }
         self.predictor.set_views(Views::Mirrored);
-        let both = self.measure_split(split, None, None)?;
+        let both = self.measure_split(split, mirrored, None)?;
         let Some((_, both)) = both else { return Ok(Some((split, one))) };
         let gain = MirrorGain::new(self.config.recipe.metric(), &one.metrics, &both.metrics);
         self.predictor.set_views(gain.views());

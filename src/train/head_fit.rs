@@ -10,11 +10,10 @@ use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
 use super::measuring::{affordable_images, affordable_maps, affords_mirror_images, reserved_seconds};
-use super::probing::{Probe, Probing, measured_speed, with_head};
+use super::probing::{Probe, Probing, Validated, measured_speed, with_head};
 use super::session::Session;
 use super::state::{self, Kept, Progress};
 use super::trainer::{Beginning, Outcome, Trained};
-use crate::evaluate::Predicted;
 use crate::events::Event;
 use crate::model_file::{self, TrainedOn};
 use crate::recipe::Recipe;
@@ -41,7 +40,7 @@ pub struct HeadFit<'a> {
     session: Session,
     bad_files: BadFiles,
     /// The predictions for the validation images, which the report uses again.
-    validated: Option<Predicted>,
+    validated: Option<Validated>,
 }
 
 impl<'a> HeadFit<'a> {
@@ -92,6 +91,7 @@ impl<'a> HeadFit<'a> {
 
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
+        let (one, mirrored) = self.validated.map(|of| (of.one, of.mirrored)).unzip();
         let (limit, speed) = (self.config.recipe.time_seconds, self.session.measured_per_second());
         let [validated, tested] = [self.probing.validation.samples.len(), self.test_images]
             .map(|images| affordable_images(images, limit, speed));
@@ -103,7 +103,8 @@ impl<'a> HeadFit<'a> {
             affords_mirror_images: affords_mirror_images([validated, tested], limit, speed),
             progress: self.progress,
             bad_files: self.bad_files,
-            validated: self.validated,
+            validated: one,
+            mirrored: mirrored.flatten(),
         }
     }
 
@@ -153,7 +154,8 @@ impl<'a> HeadFit<'a> {
         let until = |end: f64| (end - self.session.run_seconds()).max(0.0);
         let left = until(FEATURES_SHARE * (seconds - reserved));
         let deadline = Instant::now() + Duration::from_secs_f64(until(seconds - reserved));
-        let affordable = [(left * speed) as usize, validated];
+        let passes = if self.config.recipe.fits_mirror_images() { 2.0 } else { 1.0 };
+        let affordable = [(left * speed / passes) as usize, validated];
         let all = self.probing.training.samples.len();
         let (part, enough) = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
         self.probing = part;

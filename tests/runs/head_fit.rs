@@ -383,3 +383,26 @@ fn the_head_reads_two_depths_of_a_backbone_unless_its_own_pooling_is_wanted() {
         vitrine(&images).args(["train", "other"]).args(arguments).assert().code(2).stderr(contains(part));
     }
 }
+
+#[test]
+fn with_flips_the_head_is_fitted_to_mirror_images_too() {
+    let images = Images::trained();
+    let told = fit(&images, "mirrored", &["--flips"]);
+    assert!(told.contains("once in the mirror"), "{told}");
+    assert_eq!(told.matches("features: 24 images computed, 0 from the cache").count(), 2, "{told}");
+    assert!(told.contains("mirror images"), "whether the model is asked about them: {told}");
+    let config = fs::read_to_string(images.path("mirrored/config.toml")).unwrap();
+    assert!(config.contains("horizontal_flip = 0.5") && config.contains("mirror_views = true"), "{config}");
+    let told = fit(&images, "again", &["--flips"]);
+    assert_eq!(told.matches("features: 0 images computed, 24 from the cache").count(), 2, "{told}");
+    let model = |run: &str| fs::read(images.path(&format!("{run}/model.safetensors"))).unwrap();
+    assert!(model("mirrored") == model("again"));
+    // The features of the images themselves are those of a run without flips.
+    let told = fit(&images, "plain", &[]);
+    assert!(told.contains("features: 0 images computed, 24 from the cache"), "{told}");
+    assert_eq!(told.matches("features: ").count(), 1, "{told}");
+    // Asked as they are.
+    fit(&images, "one-view", &["--flips", "--no-tta"]);
+    let config = fs::read_to_string(images.path("one-view/config.toml")).unwrap();
+    assert!(config.contains("horizontal_flip = 0.5") && !config.contains("mirror_views = true"), "{config}");
+}

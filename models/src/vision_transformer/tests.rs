@@ -30,8 +30,16 @@ fn every_variant_maps_images_to_logits_alone_and_in_a_batch() {
 }
 
 /// Moves every parameter away from its start value, far enough that every part of the model influences the logits.
-struct Vary {
+pub(super) struct Vary {
     seed: u64,
+    /// The largest distance of a value from about the mean of its parameter.
+    spread: f32,
+}
+
+impl Vary {
+    pub(super) fn new(seed: u64, spread: f32) -> Self {
+        Self { seed, spread }
+    }
 }
 
 impl ModuleMapper for Vary {
@@ -43,7 +51,7 @@ impl ModuleMapper for Vary {
         let start = (mean * 10.0).round() / 10.0;
         let values: Vec<f32> = vitrine_kernels::testing::numbers(count, self.seed)
             .into_iter()
-            .map(|number| start + 0.3 * number)
+            .map(|number| start + self.spread * number)
             .collect();
         let varied = Tensor::<D>::from_data(TensorData::new(values, value.dims()), &device);
         Param::initialized(param.id, if device.is_autodiff() { varied.require_grad() } else { varied })
@@ -66,7 +74,7 @@ fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
     for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
         let ImageSize { height, width } = config.image_size;
         let size = ImageSize { height: height + config.patch_size, width: 2 * width };
-        let model = config.init(&device).unwrap().map(&mut Vary { seed: 3 });
+        let model = config.init(&device).unwrap().map(&mut Vary::new(3, 0.3));
         let Ok(other) = model.at_size(size) else {
             assert!(!config.fits_all_sizes(), "{config:?}");
             continue;
@@ -95,7 +103,7 @@ fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does(
         let model = ModelConfig { position, num_heads: 2.into(), ..base() }
             .init(&device)
             .unwrap()
-            .map(&mut Vary { seed: 0 });
+            .map(&mut Vary::new(0, 0.3));
         let images = Tensor::<4>::random([1, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
         let swapped = Tensor::cat(vec![images.clone().narrow(2, 4, 4), images.clone().narrow(2, 0, 4)], 2);
         let change: f32 = (model.forward(images) - model.forward(swapped)).abs().max().into_scalar();
@@ -115,7 +123,7 @@ fn a_head_that_reads_the_class_token_alone_gets_the_same_without_the_other_token
         if config.validate().is_err() {
             continue;
         }
-        let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
+        let model = config.init(&device).unwrap().map(&mut Vary::new(0, 0.3));
         let images = images(&config, 2, &device);
         let close = Tolerance::absolute(1e-5).set_relative(1e-5);
         let whole = model.classify(model.features(images.clone()));
@@ -190,7 +198,7 @@ fn gradients_are_those_of_finite_differences() {
     };
     for config in testing::variants().into_iter().filter(is_smooth) {
         let config = ModelConfig { attention_dropout: 0.0, ..config };
-        let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
+        let model = config.init(&device).unwrap().map(&mut Vary::new(0, 0.3));
         let images = images(&config, 2, &device);
         let weights = Tensor::<2>::from_data(
             TensorData::new(vitrine_kernels::testing::numbers(10, 78), [2, 5]),
@@ -262,7 +270,7 @@ fn weights_of_eight_bits_answer_nearly_as_those_of_32_in_every_variant() {
         ModelConfig { image_size: ImageSize { height: 4 * height, width: 4 * width }, ..config }
     };
     for config in variants().chain(variants().map(large)) {
-        let model = config.init(&device).unwrap().map(&mut Vary { seed: 5 });
+        let model = config.init(&device).unwrap().map(&mut Vary::new(5, 0.3));
         let images = images(&config, 3, &device);
         let logits = |model: &VisionTransformer| model.forward(images.clone());
         let (exact, rounded) = (logits(&model), model.clone().quantized());
@@ -281,7 +289,7 @@ fn weights_of_eight_bits_answer_nearly_as_those_of_32_in_every_variant() {
 fn packed_weights_answer_and_are_read_as_they_were_in_every_variant() {
     let device = Device::default();
     for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
-        let model = config.init(&device).unwrap().map(&mut Vary { seed: 5 });
+        let model = config.init(&device).unwrap().map(&mut Vary::new(5, 0.3));
         let mut packed = model.clone().packed().packed();
         let images = images(&config, 3, &device);
         let expected = model.forward(images.clone());
@@ -338,7 +346,7 @@ fn other_weights_take_the_place_of_packed_ones() {
 
 fn other_weights_take_the_place_of(config: &ModelConfig) {
     let device = Device::default();
-    let model = |seed| config.init(&device).unwrap().map(&mut Vary { seed });
+    let model = |seed| config.init(&device).unwrap().map(&mut Vary::new(seed, 0.3));
     let images = images(config, 3, &device);
     let [first, second] = [5, 6].map(model);
     let expected = second.forward(images.clone()).into_data();
@@ -349,7 +357,7 @@ fn other_weights_take_the_place_of(config: &ModelConfig) {
         .into_data()
         .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
     // Training replaces the parameters.
-    let trained = |model: VisionTransformer| model.train().map(&mut Vary { seed: 7 }).valid();
+    let trained = |model: VisionTransformer| model.train().map(&mut Vary::new(7, 0.3)).valid();
     let [expected, found] =
         [first.clone(), first.packed()].map(trained).map(|model| model.forward(images.clone()));
     found.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-5));

@@ -62,7 +62,8 @@ pub(super) struct RecipeArgs {
     #[arg(long)]
     pub(super) balanced_sampling: bool,
     /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are
-    /// mirrored only once validation has shown that mirror images are recognized, too.
+    /// mirrored only once validation has shown that mirror images are recognized, too. With --freeze backbone, the head is fitted to
+    /// each image and to its mirror image, which takes twice the time.
     #[arg(long, conflicts_with = "no_flips")]
     pub(super) flips: bool,
     /// Mirror no images: where left and right make a difference, such as in letters and signs. The finished model is then asked without

@@ -11,6 +11,7 @@ use vitrine_models::linear_probe::{LinearHead, Samples};
 use super::{class_weights, features_of};
 use crate::evaluate::{Metrics, Predicted, Predictions};
 use crate::features::Features;
+use crate::predict::Views;
 use crate::probe::{self, Fitted, Judgment, Stops};
 use crate::run_folder::{RunConfig, RunData};
 use crate::runtime::Runtime;
@@ -99,7 +100,7 @@ impl SplitImages {
         config: &RunConfig,
         runtime: Runtime<'_>,
     ) -> Result<Option<Judgment>> {
-        let features = features_of(&[self], model, config, runtime)?.and_then(|mut of| of.pop());
+        let features = features_of(&[self], model, config, Views::One, runtime)?.and_then(|mut of| of.pop());
         let features = features.filter(|features| !features.indices.is_empty());
         let Some(features) = features else { return Ok(None) };
         let labels = self.labels(&features);

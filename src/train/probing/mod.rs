@@ -3,6 +3,7 @@
 mod fit_ends;
 mod images;
 mod speed;
+mod views;
 
 pub(super) use images::SplitImages;
 pub(super) use speed::measured_speed;
@@ -30,6 +31,7 @@ use crate::probe::{Choice, Fitted, Method, Stops};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
 use fit_ends::FitEnds;
+use views::ViewFeatures;
 
 /// The least number of images to which a head is fitted, however little time there is.
 const MIN_IMAGES: usize = 100;
@@ -49,13 +51,28 @@ pub(super) struct Probe {
     /// The predictions for the training images.
     pub(super) trained: Predicted,
     /// The predictions for the validation images.
-    pub(super) validated: Predicted,
+    pub(super) validated: Validated,
+}
+
+/// The predictions for the validation images of a head that has not seen them.
+pub(super) struct Validated {
+    /// For the images as they are.
+    pub(super) one: Predicted,
+    /// For each together with its mirror image, if the head learned from mirror images.
+    pub(super) mirrored: Option<Predicted>,
+}
+
+impl Validated {
+    fn new(images: &SplitImages, features: ViewFeatures, head: &LinearHead) -> Self {
+        let mirrored = features.mean().map(|mean| images.predicted(mean, head));
+        Self { one: images.predicted(features.one, head), mirrored }
+    }
 }
 
 impl Probe {
     /// The metrics on the training and on the validation images.
     pub(super) fn metrics(&self, classes: &[String]) -> [Metrics; 2] {
-        [&self.trained, &self.validated].map(|of| Metrics::compute(&of.predictions, classes))
+        [&self.trained, &self.validated.one].map(|of| Metrics::compute(&of.predictions, classes))
     }
 
     /// The row of the metrics file for a probe, in place of epoch number `epoch`, after `seconds` seconds of the run.
@@ -160,7 +177,9 @@ impl Probing {
     ) -> Result<HashSet<ContentKey>> {
         let Some(store) = runtime.cache else { return Ok(HashSet::new()) };
         let keys = [&self.training.keys[..], &self.validation.keys].concat();
-        let folder = store.of_backbone(&identity(model, &config.preprocessing, Views::One, runtime.device)?);
+        // Those of mirror images are computed last.
+        let views = if config.recipe.fits_mirror_images() { Views::MirrorImage } else { Views::One };
+        let folder = store.of_backbone(&identity(model, &config.preprocessing, views, runtime.device)?);
         let width = model.config().embedding_dim();
         let cache = FeatureCache::open(&folder, width, &keys, &about(config), runtime.events);
         Ok(keys.into_iter().filter(|key| cache.get(*key).is_some()).collect())
@@ -171,7 +190,7 @@ impl Probing {
         let training = &self.training.samples;
         let mut copies = PixelCopies::new(training.len());
         copies.add(training, &trained.indices, &trained.pixel_keys);
-        copies.remarks(training, &self.validation.samples, validated)
+        copies.remarks(training, &self.validation.samples, &validated.one)
     }
 
     /// Computes the features of the images with `model`, and fits a head to those of the training images; with `refits`, another
@@ -192,9 +211,10 @@ impl Probing {
         let ends = FitEnds::new(deadline, config);
         let [choosing, fitting, refitting] = ends.stops();
         let stops = Stops { choosing: &choosing, fitting: &fitting };
-        let fitted = self.training.fit(&training, config, stops);
+        let learned = training.learned();
+        let fitted = self.training.fit(&learned, config, stops);
         let wants_another = refits && !interrupt::requested();
-        let refit = || self.refitted([&training, &validation], &fitted.choice, config, &refitting);
+        let refit = || self.refitted([&learned, &validation.learned()], &fitted.choice, config, &refitting);
         let refitted = wants_another.then(refit);
         if interrupt::requested() {
             return Ok(None);
@@ -219,8 +239,8 @@ impl Probing {
         }
         Ok(Some(Probe {
             refitted,
-            trained: self.training.predicted(training, &fitted.head),
-            validated: self.validation.predicted(validation, &fitted.head),
+            trained: self.training.predicted(training.one, &fitted.head),
+            validated: Validated::new(&self.validation, validation, &fitted.head),
             fitted,
         }))
     }
@@ -232,15 +252,26 @@ impl Probing {
         config: &RunConfig,
         bad_files: &mut BadFiles,
         runtime: Runtime<'_>,
-    ) -> Result<Option<[Features; 2]>> {
+    ) -> Result<Option<[ViewFeatures; 2]>> {
         let splits = [&self.training, &self.validation];
-        let Some(features) = features_of(&splits, model, config, runtime)? else { return Ok(None) };
+        let Some(features) = features_of(&splits, model, config, Views::One, runtime)? else {
+            return Ok(None);
+        };
         for (split, features) in splits.into_iter().zip(&features) {
             let bad = (&features.bad[..], split.samples.len());
             bad_files.judge(config.recipe.bad_file_limit, split.split, bad, runtime.events)?;
             ensure!(!features.indices.is_empty(), "none of the {} images can be read", split.split.as_str());
         }
-        Ok(features.try_into().ok())
+        let mut mirrored = Vec::new();
+        if config.recipe.fits_mirror_images() {
+            match features_of(&splits, model, config, Views::MirrorImage, runtime)? {
+                Some(features) => mirrored = features,
+                None => return Ok(None),
+            }
+        }
+        let mut mirrored = mirrored.into_iter();
+        let both = features.into_iter().map(|one| ViewFeatures::new(one, mirrored.next()));
+        Ok(both.collect::<Result<Vec<_>>>()?.try_into().ok())
     }
 
     /// The predictions for the validation images of a head that `method` makes of the training images; `None` if the user asked to
@@ -255,15 +286,16 @@ impl Probing {
         config: &RunConfig,
         bad_files: &mut BadFiles,
         runtime: Runtime<'_>,
-    ) -> Result<Option<Predicted>> {
+    ) -> Result<Option<Validated>> {
         let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
             return Ok(None);
         };
+        let training = training.learned();
         let labels = self.training.labels(&training);
         let samples = Samples::new(&training.values, &labels, config.classes.len());
         let weights = class_weights(&self.training.samples, config);
         let (head, _) = method.fit(&samples, &weights, None, &interrupt::requested);
-        Ok((!interrupt::requested()).then(|| self.validation.predicted(validation, &head)))
+        Ok((!interrupt::requested()).then(|| Validated::new(&self.validation, validation, &head)))
     }
 
     /// The head that the chosen method makes of the training and the validation images, which have these features.
@@ -283,26 +315,29 @@ impl Probing {
     }
 }
 
-/// The features of the images of some splits, of which `model` computes those that are not kept; `None` if the user asked to stop.
+/// The features of the images of some splits, in these `views`, of which `model` computes those that are not kept; `None` if the user
+/// asked to stop.
 fn features_of(
     splits: &[&SplitImages],
     model: &VisionTransformer,
     config: &RunConfig,
+    views: Views,
     runtime: Runtime<'_>,
 ) -> Result<Option<Vec<Features>>> {
     let events = runtime.events;
     // Before the predictor packs the weights.
     let folder = match runtime.cache {
         Some(store) => {
-            Some(store.of_backbone(&identity(model, &config.preprocessing, Views::One, runtime.device)?))
+            Some(store.of_backbone(&identity(model, &config.preprocessing, views, runtime.device)?))
         }
         None => None,
     };
     let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
-        .with_limits(config.limits());
+        .with_limits(config.limits())
+        .with_views(views);
     let keys: Vec<ContentKey> = splits.iter().flat_map(|split| split.keys.iter().copied()).collect();
     let width = model.config().embedding_dim();
-    let about = about(config);
+    let about = format!("{}{}", about(config), views.described());
     let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
     let mut extractor = Extractor {
         batch_size: predictor.largest_batch(config.recipe.batch_size),

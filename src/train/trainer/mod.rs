@@ -100,6 +100,9 @@ pub struct Trained {
     pub bad_files: BadFiles,
     /// The predictions of the best model for the validation images, if this session has made them.
     pub validated: Option<Predicted>,
+    /// Those for each validation image together with its mirror image, if a fitted head has learned from mirror images: the model
+    /// may have seen the validation images since.
+    pub mirrored: Option<Predicted>,
     /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
     /// Whether the time limit allows to ask about mirror images, too.
@@ -193,6 +196,7 @@ impl<'a> Trainer<'a> {
             progress: self.state.progress,
             bad_files: self.bad_files,
             validated: self.best.validated,
+            mirrored: None,
         }
     }
 

@@ -82,7 +82,7 @@ impl Trainer<'_> {
         progress.watch.settled = true;
         let recipe = self.config.recipe.fitting_head();
         let card = card(&self.config, &self.training.trained_on, recipe, validation.clone());
-        self.keep_with(card, model, validation, probe.validated);
+        self.keep_with(card, model, validation, probe.validated.one);
         self.folder.write_metrics(&self.state.progress.history)?;
         self.checkpoint()
     }
