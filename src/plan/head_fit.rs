@@ -40,8 +40,8 @@ pub(super) fn choose(
     ));
     if !flips && evidence.info.flip_safe {
         reasons.push(
-            "--flips fits the head to mirror images, too, which takes twice the time: with 50 images a class, it recognized two points \
-             more of CIFAR-10"
+            "--flips fits the head to mirror images, too, in twice the time: with 50 images a class, dinov2-small then recognized 65.6% \
+             instead of 63.8% of CIFAR-10"
                 .to_owned(),
         );
     }

@@ -172,7 +172,9 @@ impl ReportedRun<'_> {
         self.predictor.set_views(Views::Mirrored);
         let both = self.measure_split(split, mirrored, None)?;
         let Some((_, both)) = both else { return Ok(Some((split, one))) };
-        let gain = MirrorGain::new(self.config.recipe.metric(), &one.metrics, &both.metrics);
+        let recipe = &self.config.recipe;
+        let compare = if recipe.fits_mirror_images() { MirrorGain::of_learned } else { MirrorGain::new };
+        let gain = compare(recipe.metric(), &one.metrics, &both.metrics);
         self.predictor.set_views(gain.views());
         let mirror_views = gain.views() == Views::Mirrored;
         self.runtime.events.emit(Event::Views { mirrored: mirror_views, message: gain.to_string() });

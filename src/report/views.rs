@@ -5,7 +5,7 @@ use std::fmt;
 use crate::evaluate::{Metrics, percent};
 use crate::predict::Views;
 use crate::recipe::Metric;
-use crate::train::score_of;
+use crate::train::{score_of, standard_error};
 
 /// The gain in the recipe's metric, as a share of 1, that is worth twice the time of classification.
 const MIN_GAIN: f64 = 0.002;
@@ -17,6 +17,8 @@ pub(super) struct MirrorGain {
     /// The score of the images as they are, and of each with its mirror image.
     scores: [f64; 2],
     losses: [f64; 2],
+    /// The standard error of the score, if the model has learned from each image and its mirror image alike.
+    learned: Option<f64>,
 }
 
 impl MirrorGain {
@@ -25,12 +27,23 @@ impl MirrorGain {
             metric,
             scores: [one, both].map(|metrics| score_of(metric, metrics)),
             losses: [one.loss, both.loss],
+            learned: None,
         }
+    }
+
+    /// The same for a model that has learned from each image and its mirror image alike. Few validation images cannot tell what both
+    /// views gain, and they hardly ever harm: they are taken unless the score falls by more than its standard error.
+    pub(super) fn of_learned(metric: Metric, one: &Metrics, both: &Metrics) -> Self {
+        let gain = Self::new(metric, one, both);
+        Self { learned: Some(standard_error(metric, gain.scores[0], one.samples)), ..gain }
     }
 
     /// The views that pay. The loss must fall too, because a few images more may be recognized by chance.
     pub(super) fn views(&self) -> Views {
         let [one, both] = self.scores;
+        if let Some(error) = self.learned {
+            return if both >= one - error { Views::Mirrored } else { Views::One };
+        }
         let falls = self.losses[1] < self.losses[0];
         if falls && both - one >= MIN_GAIN { Views::Mirrored } else { Views::One }
     }
@@ -44,6 +57,11 @@ impl fmt::Display for MirrorGain {
         };
         let metric = self.metric;
         match self.views() {
+            Views::Mirrored if self.learned.is_some() => write!(
+                f,
+                "each image is classified together with its mirror image, as the head was fitted to both: validation {metric} {both}, and \
+                 {one} for images as they are (--no-tta classifies them so, in half the time)"
+            ),
             Views::Mirrored => write!(
                 f,
                 "each image is classified together with its mirror image, in twice the time: validation {metric} {both} in \
@@ -63,7 +81,7 @@ mod tests {
     use super::*;
 
     fn gain(scores: [f64; 2], losses: [f64; 2]) -> MirrorGain {
-        MirrorGain { metric: Metric::Accuracy, scores, losses }
+        MirrorGain { metric: Metric::Accuracy, scores, losses, learned: None }
     }
 
     #[test]
@@ -76,6 +94,17 @@ mod tests {
             gain([0.8, f64::NAN], [0.6, f64::NAN]),
         ] {
             assert_eq!(worthless.views(), Views::One, "{worthless:?}");
+        }
+    }
+
+    #[test]
+    fn both_views_of_a_model_that_has_learned_them_are_taken_unless_they_are_clearly_worse() {
+        for (both, views) in
+            [(0.9, Views::Mirrored), (0.77, Views::Mirrored), (0.74, Views::One), (f64::NAN, Views::One)]
+        {
+            let learned = MirrorGain { learned: Some(0.05), ..gain([0.8, both], [0.6, 0.7]) };
+            assert_eq!(learned.views(), views, "{both}");
+            assert!(learned.to_string().contains("80.0%"), "{learned}");
         }
     }
 

@@ -50,7 +50,7 @@ fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
 
 /// The standard error of a score that was measured on `samples` images, as if it were an accuracy; 0 for metrics that are not
 /// shares of images.
-pub(super) fn standard_error(metric: Metric, score: f64, samples: usize) -> f64 {
+pub(crate) fn standard_error(metric: Metric, score: f64, samples: usize) -> f64 {
     match metric {
         Metric::Accuracy | Metric::MacroF1 | Metric::BalancedAccuracy => {
             let share = score.clamp(0.0, 1.0);

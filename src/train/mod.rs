@@ -29,7 +29,7 @@ pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
 pub use trial::{Trial, affordable_images};
 
-pub(crate) use best_epoch::score_of;
+pub(crate) use best_epoch::{score_of, standard_error};
 pub(crate) use measuring::part;
 
 #[cfg(test)]

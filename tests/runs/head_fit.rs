@@ -390,7 +390,7 @@ fn with_flips_the_head_is_fitted_to_mirror_images_too() {
     let told = fit(&images, "mirrored", &["--flips"]);
     assert!(told.contains("once in the mirror"), "{told}");
     assert_eq!(told.matches("features: 24 images computed, 0 from the cache").count(), 2, "{told}");
-    assert!(told.contains("mirror images"), "whether the model is asked about them: {told}");
+    assert!(told.contains("mirror image, as the head was fitted to both"), "{told}");
     let config = fs::read_to_string(images.path("mirrored/config.toml")).unwrap();
     assert!(config.contains("horizontal_flip = 0.5") && config.contains("mirror_views = true"), "{config}");
     let told = fit(&images, "again", &["--flips"]);
