@@ -35,12 +35,15 @@ const CACHED: usize = 192 * 1024;
 const CACHED_BACKWARD: usize = 512 * 1024;
 
 impl Maps {
-    /// Whether the tiles are faster than products of gathered inputs: the channels fill vectors, there is an image for
-    /// every thread, and AMX does not take the product, which it computes in less time than the sums here cost.
+    /// Whether the tiles are faster than products of gathered inputs: the channels fill vectors, at least one and a last one
+    /// by half, there is an image for every thread, and AMX does not take the product, which it computes in less time than the
+    /// sums here cost.
     pub(super) fn suit_winograd(&self) -> bool {
         let Kernel { size, stride, padding } = self.kernel;
         (size, stride, padding) == (3, 1, 1)
-            && [self.in_channels, self.out_channels].iter().all(|channels| channels.is_multiple_of(LANES))
+            && [self.in_channels, self.out_channels]
+                .iter()
+                .all(|&channels| channels >= LANES && channels.is_multiple_of(LANES / 2))
             && self.images >= rayon::current_num_threads()
             && !is_for_amx(self.images * self.places(), self.taps(), self.out_channels)
     }
@@ -372,6 +375,8 @@ mod tests {
             [40, 16, 16, 64, 128],
             [9, 8, 8, 96, 64],
             [33, 4, 4, 128, 144],
+            [7, 12, 9, 24, 48],
+            [4, 8, 8, 40, 24],
         ] {
             let maps = Maps {
                 kernel,

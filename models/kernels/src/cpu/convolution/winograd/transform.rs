@@ -3,6 +3,7 @@
 
 use crate::cpu::simd::{LANES, vectorized};
 use crate::cpu::threads::Shared;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// The most pixels that a tile reads.
@@ -80,36 +81,80 @@ fn times(factor: f32, mut a: Lanes) -> Lanes {
     a
 }
 
+/// The first channel of each vector of `channels` channels, at least [`LANES`], and how many of the vector's channels were in the one
+/// before: the last vector ends with the last channel.
+#[inline(always)]
+fn vectors(channels: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..channels).step_by(LANES).map(move |next| {
+        let first = next.min(channels - LANES);
+        (first, next - first)
+    })
+}
+
+/// A vector with 0 in place of its first channels, `count` of them.
+#[inline(always)]
+fn without(count: usize, mut a: Lanes) -> Lanes {
+    for (lane, value) in a.iter_mut().enumerate() {
+        *value = if lane < count { 0.0 } else { *value };
+    }
+    a
+}
+
 /// [`LANES`] channels of a pixel, from `channel` on.
 #[inline(always)]
 fn lanes(pixel: &[f32], channel: usize) -> Lanes {
     *pixel[channel..].first_chunk().expect("channels in whole vectors")
 }
 
-/// Applies `f` to the columns of a square matrix, which `read` gives element by element, then to the rows of the result:
+/// The matrix of a transform, for one column. A type and not a function as a value, because that is called through `Fn::call`, which is
+/// compiled apart, without the vectors of its caller.
+trait Part<const FROM: usize, const TO: usize> {
+    fn apply(column: [Lanes; FROM]) -> [Lanes; TO];
+}
+
+/// Applies `F` to the columns of a square matrix, which `read` gives element by element, then to the rows of the result:
 /// `F square F^T`, of which `write` takes every element.
 #[inline(always)]
-fn both_ways<const FROM: usize, const TO: usize>(
+fn both_ways<F: Part<FROM, TO>, const FROM: usize, const TO: usize>(
     read: impl Fn(usize) -> Lanes,
-    f: impl Fn([Lanes; FROM]) -> [Lanes; TO],
     mut write: impl FnMut(usize, Lanes),
 ) {
-    let mut half_way = [[ZERO; FROM]; TO];
+    // Filling it with zeros first would cost more than the transform.
+    let mut half_way = [[MaybeUninit::<Lanes>::uninit(); FROM]; TO];
     for column in 0..FROM {
         let mut square = [ZERO; FROM];
         for (row, element) in square.iter_mut().enumerate() {
             *element = read(row * FROM + column);
         }
-        for (half_way, changed) in half_way.iter_mut().zip(f(square)) {
-            half_way[column] = changed;
+        for (half_way, changed) in half_way.iter_mut().zip(F::apply(square)) {
+            half_way[column].write(changed);
         }
     }
     for (row, half_way) in half_way.into_iter().enumerate() {
-        let changed = f(half_way);
+        let mut columns = [ZERO; FROM];
+        for (column, element) in columns.iter_mut().zip(half_way) {
+            // SAFETY: the loop before wrote every column of every row.
+            *column = unsafe { element.assume_init() };
+        }
+        let changed = F::apply(columns);
         for (column, element) in changed.into_iter().enumerate() {
             write(row * TO + column, element);
         }
     }
+}
+
+/// Types for the functions of a module that transform a column.
+macro_rules! parts {
+    ($($part:ident = $function:ident: $from:expr => $to:expr;)*) => {$(
+        struct $part;
+
+        impl Part<{ $from }, { $to }> for $part {
+            #[inline(always)]
+            fn apply(column: [Lanes; $from]) -> [Lanes; $to] {
+                $function(column)
+            }
+        }
+    )*};
 }
 
 /// The [`Form`] of tiles with `$side` by `$side` outputs, and the transforms of its module, which holds their one-dimensional
@@ -127,11 +172,22 @@ macro_rules! form {
             add_to_pixels,
         };
 
+        const REACH: usize = $side + 2;
+
+        parts! {
+            OfTaps = of_taps: 3 => REACH;
+            ToTaps = to_taps: REACH => 3;
+            OfPixels = of_pixels: REACH => REACH;
+            ToPixels = to_pixels: REACH => REACH;
+            OfOutputs = of_outputs: $side => REACH;
+            ToOutputs = to_outputs: REACH => $side;
+        }
+
         vectorized! {
             fn transform_taps(weight: &[f32], size: usize, range: Range<usize>, filters: Shared<'_>) {
                 for start in range.step_by(LANES) {
                     let tap = |tap: usize| lanes(&weight[tap * size..], start);
-                    both_ways(tap, of_taps, |place, u| {
+                    both_ways::<OfTaps, _, _>(tap, |place, u| {
                         let at = place * size + start;
                         // SAFETY: no other task uses these elements of a place, as the caller promises.
                         unsafe { filters.slice(at..at + LANES) }.copy_from_slice(&u);
@@ -142,7 +198,7 @@ macro_rules! form {
             fn weight_gradient(du: &[f32], size: usize, range: Range<usize>, dweight: Shared<'_>) {
                 for start in range.step_by(LANES) {
                     let place = |place: usize| lanes(&du[place * size..], start);
-                    both_ways(place, to_taps, |tap, gradient| {
+                    both_ways::<ToTaps, _, _>(place, |tap, gradient| {
                         let at = tap * size + start;
                         // SAFETY: no other task uses these elements of a tap, as the caller promises.
                         unsafe { dweight.slice(at..at + LANES) }.copy_from_slice(&gradient);
@@ -151,24 +207,24 @@ macro_rules! form {
             }
 
             fn transform_pixels(pixels: &[&[f32]], v: &mut [f32], plane: usize) {
-                for channel in (0..pixels[0].len()).step_by(LANES) {
-                    both_ways(|pixel| lanes(pixels[pixel], channel), of_pixels, |place, value| {
+                for (channel, _) in vectors(pixels[0].len()) {
+                    both_ways::<OfPixels, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
                         v[place * plane + channel..][..LANES].copy_from_slice(&value);
                     });
                 }
             }
 
             fn transform_gradients(outputs: &[&[f32]], dm: &mut [f32], plane: usize) {
-                for channel in (0..outputs[0].len()).step_by(LANES) {
-                    both_ways(|output| lanes(outputs[output], channel), of_outputs, |place, value| {
+                for (channel, _) in vectors(outputs[0].len()) {
+                    both_ways::<OfOutputs, _, _>(|output| lanes(outputs[output], channel), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&value);
                     });
                 }
             }
 
             fn write_outputs(m: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], y: &mut [f32]) {
-                for channel in (0..channels).step_by(LANES) {
-                    both_ways(|place| lanes(&m[place * plane..], channel), to_outputs, |output, value| {
+                for (channel, _) in vectors(channels) {
+                    both_ways::<ToOutputs, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
                         if let Some(start) = offsets[output] {
                             y[start + channel..][..LANES].copy_from_slice(&value);
                         }
@@ -177,10 +233,11 @@ macro_rules! form {
             }
 
             fn add_to_pixels(dv: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], dx: &mut [f32]) {
-                for channel in (0..channels).step_by(LANES) {
-                    both_ways(|place| lanes(&dv[place * plane..], channel), to_pixels, |pixel, gradient| {
+                for (channel, added) in vectors(channels) {
+                    both_ways::<ToPixels, _, _>(|place| lanes(&dv[place * plane..], channel), |pixel, gradient| {
                         if let Some(start) = offsets[pixel] {
                             let values = &mut dx[start + channel..][..LANES];
+                            let gradient = without(added, gradient);
                             values.iter_mut().zip(gradient).for_each(|(value, gradient)| *value += gradient);
                         }
                     });
