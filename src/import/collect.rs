@@ -14,6 +14,9 @@ use super::config::{self, ModelMetadata, TimmArchitecture};
 use super::files::SourceFiles;
 use crate::usage::usage;
 
+/// What states the metadata of a file that is no export of this program, for messages.
+pub(super) const CONFIGURATION: &str = "the configuration";
+
 /// Reads the metadata from `--config`, or else `config.json`, or else the file name, and adds
 /// `preprocessor_config.json` and the options for heads and channels.
 ///
@@ -44,7 +47,7 @@ pub(super) fn metadata(
         notes.push(format!("preprocessing: {}", path.display()));
         config::read_preprocessor(path, &mut metadata)?;
     }
-    add_options(options, &mut metadata)?;
+    add_options(options, &mut metadata, CONFIGURATION)?;
     Ok(metadata)
 }
 
@@ -95,16 +98,16 @@ fn of_file_name(files: &SourceFiles, layout: Layout, notes: &mut Vec<String>) ->
     Ok(ModelMetadata { facts, name: Some(architecture.name.to_owned()), ..ModelMetadata::default() })
 }
 
-/// Adds the options for heads, mean, and standard deviation.
+/// Adds the options for heads, mean, and standard deviation to the metadata, which `source` states.
 ///
 /// # Errors
-/// If a file states other values.
-fn add_options(options: &Options, metadata: &mut ModelMetadata) -> Result<()> {
+/// If the source states other values.
+pub(super) fn add_options(options: &Options, metadata: &mut ModelMetadata, source: &str) -> Result<()> {
     let facts = &mut metadata.facts;
     if let Some(heads) = &options.heads {
         let heads = PerStage(heads.clone());
         if let Some(stated) = facts.num_heads.replace(heads.clone()).filter(|stated| *stated != heads) {
-            usage!("--heads {heads}: the configuration states {stated}");
+            usage!("--heads {heads}: {source} states {stated}");
         }
     }
     for (option, values, stated) in
@@ -112,7 +115,7 @@ fn add_options(options: &Options, metadata: &mut ModelMetadata) -> Result<()> {
     {
         let Some(values) = values else { continue };
         if let Some(stated) = stated.replace(values.clone()).filter(|stated| !are_close(stated, values)) {
-            usage!("{option} {values:?}: the configuration states {stated:?}");
+            usage!("{option} {values:?}: {source} states {stated:?}");
         }
     }
     Ok(())
@@ -126,11 +129,12 @@ fn are_close(a: &[f32], b: &[f32]) -> bool {
 /// per channel.
 ///
 /// # Errors
-/// If a file states another crop, or the number of channels differs.
+/// If `source`, which states the metadata, states another crop, or the number of channels differs.
 pub(super) fn add_crop(
     options: &Options,
     metadata: &ModelMetadata,
     pipeline: &mut Preprocessing,
+    source: &str,
 ) -> Result<()> {
     for (option, values) in [("--mean", &options.mean), ("--std", &options.std)] {
         if let Some(values) = values.as_ref().filter(|values| values.len() != pipeline.channels) {
@@ -147,7 +151,7 @@ pub(super) fn add_crop(
         ResizeRule::SquashCrop { crop } | ResizeRule::ShorterSide { crop } => crop,
     };
     if let Some(stated) = metadata.resize.map(share).filter(|stated| (stated - crop).abs() > 1e-4) {
-        usage!("--crop {crop}: the configuration states {stated}");
+        usage!("--crop {crop}: {source} states {stated}");
     }
     pipeline.resize = match pipeline.resize {
         ResizeRule::ShorterSide { .. } => ResizeRule::ShorterSide { crop },
@@ -235,9 +239,9 @@ mod tests {
             (Options { std: Some(vec![0.5; 3]), ..none() }, "--std"),
         ] {
             let mut metadata = ModelMetadata::default();
-            add_options(&options, &mut metadata).unwrap();
+            add_options(&options, &mut metadata, CONFIGURATION).unwrap();
             // Equal values are no contradiction.
-            add_options(&options, &mut metadata).unwrap();
+            add_options(&options, &mut metadata, CONFIGURATION).unwrap();
             let heads = &metadata.facts.num_heads;
             let stated = [heads.is_some(), metadata.mean.is_some(), metadata.std.is_some()];
             assert_eq!(stated.iter().filter(|stated| **stated).count(), 1, "{name}");
@@ -247,7 +251,7 @@ mod tests {
                 std: Some(vec![0.25; 3]),
                 ..ModelMetadata::default()
             };
-            let error = add_options(&options, &mut other).unwrap_err().to_string();
+            let error = add_options(&options, &mut other, CONFIGURATION).unwrap_err().to_string();
             assert!(error.contains(name), "{name}: {error}");
         }
     }
@@ -267,7 +271,7 @@ mod tests {
             let options = Options { crop, ..Options::default() };
             let metadata = ModelMetadata { resize: stated, ..ModelMetadata::default() };
             let mut pipeline = pipeline(resize);
-            add_crop(&options, &metadata, &mut pipeline).map(|()| pipeline.resize)
+            add_crop(&options, &metadata, &mut pipeline, CONFIGURATION).map(|()| pipeline.resize)
         };
         let shorter = |crop| ResizeRule::ShorterSide { crop };
         let squash = |crop| ResizeRule::SquashCrop { crop };
@@ -287,7 +291,8 @@ mod tests {
         }
         // The number of channels is known only now, so clap cannot check it.
         let options = Options { mean: Some(vec![0.5]), ..Options::default() };
-        let error = add_crop(&options, &ModelMetadata::default(), &mut pipeline(shorter(0.9))).unwrap_err();
+        let mut pipeline = pipeline(shorter(0.9));
+        let error = add_crop(&options, &ModelMetadata::default(), &mut pipeline, CONFIGURATION).unwrap_err();
         assert!(UsageError::is_cause_of(&error) && error.to_string().contains("--mean"), "{error}");
     }
 }

@@ -7,6 +7,7 @@ use vitrine_models::weights::{
 };
 use vitrine_models::{ImageSize, ModelConfig, Position};
 
+use super::Options;
 use crate::usage::usage;
 
 /// Reads the architecture at the image size of the stored positions. If no file states that size, the tensors are first
@@ -42,24 +43,12 @@ pub(super) fn resampled(
     layout: Layout,
     notes: &mut Vec<String>,
 ) -> Result<(Reading, Vec<NamedTensor>)> {
-    let of = &reading.config;
-    if asked.patch_size == Some(of.patch_size) {
-        usage!("--patch-size {}: the weights have this size already; leave it out", of.patch_size);
-    }
-    let config = ModelConfig {
-        image_size: asked.image_size.unwrap_or(of.image_size),
-        patch_size: asked.patch_size.unwrap_or(of.patch_size),
-        ..of.clone()
-    };
-    if config == *of {
+    let config = asked.applied_to(&reading.config)?;
+    if config == reading.config {
         return Ok((reading, tensors));
     }
-    let options = asked.options();
-    if let Err(error) = config.validate() {
-        usage!("{options}: {error}");
-    }
     if let Err(error) = check_windows(&config, layout) {
-        usage!("{options}: {error}");
+        usage!("{}: {error}", asked.options());
     }
     let adaptation = weights::adapt(tensors, [&reading.config, &config], true, layout.resampling(&config));
     notes.extend(adaptation.changes);
@@ -70,10 +59,35 @@ pub(super) fn resampled(
 #[derive(Clone, Copy, Default)]
 pub(super) struct Asked {
     pub(super) image_size: Option<ImageSize>,
-    pub(super) patch_size: Option<usize>,
+    patch_size: Option<usize>,
 }
 
 impl Asked {
+    /// The sizes among the options.
+    pub(super) fn of(options: &Options) -> Self {
+        let image_size = options.image_size.map(|[height, width]| ImageSize { height, width });
+        Self { image_size, patch_size: options.patch_size }
+    }
+
+    /// An architecture with these sizes in place of its own.
+    ///
+    /// # Errors
+    /// If the architecture cannot have these sizes, or has the patch size already.
+    pub(super) fn applied_to(self, of: &ModelConfig) -> Result<ModelConfig> {
+        if self.patch_size == Some(of.patch_size) {
+            usage!("--patch-size {}: the weights have this size already; leave it out", of.patch_size);
+        }
+        let config = ModelConfig {
+            image_size: self.image_size.unwrap_or(of.image_size),
+            patch_size: self.patch_size.unwrap_or(of.patch_size),
+            ..of.clone()
+        };
+        if let Err(error) = config.validate() {
+            usage!("{}: {error}", self.options());
+        }
+        Ok(config)
+    }
+
     /// The options, for messages.
     fn options(self) -> String {
         let size = self.image_size.map(|size| format!("--image-size {size}"));

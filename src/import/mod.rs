@@ -24,10 +24,11 @@ use burn::tensor::Device;
 use vitrine_models::weights::{self, Layout, LazyTensor, LoadError, NamedTensor, Reading};
 use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
 
-use crate::model_file::ModelCard;
+use crate::model_file::{ModelCard, TrainedOn};
 use crate::weights_file::StoredTensor;
 pub use account::Account;
 use classes::class_names;
+use collect::CONFIGURATION;
 use config::ModelMetadata;
 use files::SourceFiles;
 pub use files::{files, files_now, holds_weights};
@@ -60,20 +61,6 @@ pub struct Options {
     pub classes: Option<PathBuf>,
 }
 
-impl Options {
-    /// Whether an option describes the architecture or the preprocessing.
-    fn describe_model(&self) -> bool {
-        let Self { layout: _, config, heads, image_size, patch_size, mean, std, crop, classes: _ } = self;
-        config.is_some()
-            || heads.is_some()
-            || image_size.is_some()
-            || patch_size.is_some()
-            || mean.is_some()
-            || std.is_some()
-            || crop.is_some()
-    }
-}
-
 /// Another library's weights as a model of this program.
 pub struct Imported {
     /// Architecture, class names, and preprocessing. Without a head, the preprocessing may be for another image size
@@ -91,6 +78,11 @@ pub struct Imported {
 }
 
 impl Imported {
+    /// The same weights with the images that they have learned from, if these are known.
+    fn with_images(self, trained_on: Option<TrainedOn>) -> Self {
+        Self { card: ModelCard { trained_on, ..self.card }, ..self }
+    }
+
     /// The weights for the image size of their preprocessing. Only the positions of a backbone may be for another size,
     /// and these are resampled, as its library does.
     ///
@@ -137,9 +129,10 @@ pub fn load(source: &Path, options: &Options) -> Result<Imported> {
     let files = SourceFiles::find(source)?;
     let mut notes = Vec::new();
     let (tensors, exported) = files.open_weights(&mut notes)?;
-    match exported.filter(|_| !options.describe_model()) {
-        Some(card) => exported::read(card, files, tensors, notes, options),
-        None => read(files, tensors, notes, options),
+    match exported {
+        Some(card) if options.config.is_none() => exported::read(card, files, tensors, notes, options),
+        exported => read(files, tensors, notes, options)
+            .map(|imported| imported.with_images(exported.and_then(|card| card.trained_on))),
     }
     .with_context(|| source.display().to_string())
 }
@@ -157,8 +150,9 @@ fn read(
     let about_projection = about_projection(&stored)?;
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
-    let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
-    let reading = image_size::read(&tensors, layout, &facts, asked)
+    let asked = Asked::of(options);
+    let size = asked.image_size;
+    let reading = image_size::read(&tensors, layout, &facts, size)
         .map_err(way_to_state::error)
         .with_context(|| match &options.config {
             Some(config) => format!("as {}, --config {config}", layout.name()),
@@ -168,14 +162,13 @@ fn read(
     let pairs = facts.rotary.map(|(_, pairs)| pairs).unwrap_or_default();
     let tensors = weights::reorder_rotary(tensors, &reading.config, pairs);
     check_keys(&tensors, &reading)?;
-    let sizes = Asked { image_size: asked, patch_size: options.patch_size };
-    let (reading, tensors) = image_size::resampled(reading, tensors, sizes, layout, &mut account.notes)?;
+    let (reading, tensors) = image_size::resampled(reading, tensors, asked, layout, &mut account.notes)?;
     account.notes.extend(reading.notes.iter().cloned());
     account.warnings.extend(reading.guesses.iter().map(way_to_state::warning));
     let mut pipeline = preprocessing::choose(&metadata, layout, &reading.config, &mut account.warnings);
     let stated = preprocessing::image_size(&metadata, layout, &reading);
-    pipeline.image_size = image_size::of_images(stated, &reading, asked.is_some(), &mut account.warnings)?;
-    collect::add_crop(options, &metadata, &mut pipeline)?;
+    pipeline.image_size = image_size::of_images(stated, &reading, size.is_some(), &mut account.warnings)?;
+    collect::add_crop(options, &metadata, &mut pipeline, CONFIGURATION)?;
     pipeline.validate()?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
     let has_head = reading.has_head;
@@ -248,28 +241,4 @@ pub fn summary(config: &ModelConfig) -> String {
         "{kind}, dim {}, depth {}, {} heads, patch {}, image {}",
         config.embed_dim, config.depth, config.num_heads, config.patch_size, config.image_size
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_that_describes_the_model_overrides_the_header_of_an_exported_file() {
-        let none = Options::default;
-        for (options, describe_model) in [
-            (none(), false),
-            (Options { layout: Some(Layout::Timm), ..none() }, false),
-            (Options { classes: Some(PathBuf::from("names.txt")), ..none() }, false),
-            (Options { config: Some("vit_tiny_patch16_224".to_owned()), ..none() }, true),
-            (Options { heads: Some(vec![3]), ..none() }, true),
-            (Options { image_size: Some([32; 2]), ..none() }, true),
-            (Options { patch_size: Some(8), ..none() }, true),
-            (Options { mean: Some(vec![0.5; 3]), ..none() }, true),
-            (Options { std: Some(vec![0.5; 3]), ..none() }, true),
-            (Options { crop: Some(0.9), ..none() }, true),
-        ] {
-            assert_eq!(options.describe_model(), describe_model, "{options:?}");
-        }
-    }
 }

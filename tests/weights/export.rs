@@ -1,14 +1,17 @@
 //! Export to other libraries: the written model gives the same logits when it is imported again, and unsupported models
 //! are refused.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Distribution, Tensor, Tolerance};
 use vitrine::export::{Exported, Library, export};
 use vitrine::import::{self, Options};
-use vitrine::model_file::ModelCard;
+use vitrine::model_file::{ModelCard, TrainedOn};
 use vitrine::weights_file::{self, Precision};
-use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
+use vitrine_datasets::{
+    ContentKey, CropRounding, DecodeLimits, ImageSource, Interpolation, Preprocessing, ResizeRule,
+};
 use vitrine_models::weights::Layout;
 use vitrine_models::{AttentionOptions, ImageSize, Mixer, ModelConfig, RelativePosition, Score, preset};
 
@@ -206,6 +209,37 @@ fn an_exported_model_is_imported_unchanged() {
             assert_eq!(again.classes, card.classes, "{case} {library:?}");
         }
     }
+}
+
+#[test]
+fn what_the_user_states_leaves_the_rest_of_an_exported_model_as_its_header_says() {
+    let image = ImageSource::Drawn { class: 0, seed: 7 };
+    let keys = [ContentKey::of(&image, &DecodeLimits::default())].into_iter().collect();
+    let trained_on = Some(TrainedOn::new(BTreeMap::new(), &keys, None));
+    let card = ModelCard { trained_on, mirror_views: true, ..card(&plain()) };
+    let folder = tempfile::tempdir().unwrap();
+    for (library, name) in [
+        (Library::Timm, "timm.safetensors"),
+        (Library::Timm, "timm"),
+        (Library::HuggingFace, "hugging-face"),
+        (Library::Torchvision, "torchvision.safetensors"),
+    ] {
+        let output = folder.path().join(name);
+        write(&card, library, &output).unwrap();
+        let larger = Options { image_size: Some([64; 2]), ..Options::default() };
+        let back = import::load(&output, &larger).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let model = ModelConfig { image_size: ImageSize::square(64), ..card.model.clone() };
+        let preprocessing = Preprocessing { image_size: [64; 2], ..card.preprocessing.clone() };
+        assert_eq!(back.card, ModelCard { model, preprocessing, ..card.clone() }, "{name}");
+        let heads = Options { heads: Some(vec![4]), ..Options::default() };
+        let error = format!("{:#}", import::load(&output, &heads).err().unwrap());
+        assert!(error.contains("--heads 4: the file's header states 2"), "{name}: {error}");
+    }
+    // A configuration describes the model instead, but does not know its images.
+    let config = Some(folder.path().join("timm/config.json").display().to_string());
+    let options = Options { config, ..Options::default() };
+    let back = import::load(&folder.path().join("timm"), &options).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!(back.card.trained_on, card.trained_on);
 }
 
 #[test]
