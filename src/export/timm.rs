@@ -32,7 +32,7 @@ fn write_file(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
     let mut arguments = python_arguments(&arguments);
     let mut import = "";
     if !is_epsilon(&card.model, default_epsilon(family)) {
-        import = "import functools, torch; ";
+        import = "import functools, timm, torch; ";
         let epsilon = card.model.norm_epsilon;
         arguments += &format!(", norm_layer=functools.partial(torch.nn.LayerNorm, eps={epsilon:e})");
     }

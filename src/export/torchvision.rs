@@ -36,8 +36,9 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() })
 }
 
-const VIT_IMPORT: &str = "import functools, torch, torchvision; ";
-const SWIN_IMPORT: &str = "import functools, torch, torchvision.models.swin_transformer as s; ";
+const VIT_IMPORT: &str = "import functools, safetensors.torch, torch, torchvision; ";
+const SWIN_IMPORT: &str =
+    "import functools, safetensors.torch, torch, torchvision.models.swin_transformer as s; ";
 /// The arguments that make a Swin v2 of torchvision's class for Swin.
 const V2_ARGUMENTS: &str = ", block=s.SwinTransformerBlockV2, downsample_layer=s.PatchMergingV2";
 
@@ -155,6 +156,7 @@ mod tests {
             let tensors = to_timm(&model.init(&Device::default()).unwrap());
             let usage = write(&job(&card(model), Library::Torchvision, &output), tensors).unwrap().usage;
             assert!(parts.iter().all(|part| usage.contains(part)) && !usage.contains(other), "{usage}");
+            assert!(usage.starts_with("import functools, safetensors.torch, torch"), "{usage}");
         }
     }
 }

@@ -159,9 +159,13 @@ fn the_line_of_python_states_an_epsilon_other_than_the_librarys() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.safetensors");
     let config = ModelConfig { norm_epsilon: 1e-3, ..swin() };
-    for library in [Library::Timm, Library::Torchvision] {
+    for (library, import) in [
+        (Library::Timm, "import functools, timm, torch; timm."),
+        (Library::Torchvision, "import functools, safetensors.torch, torch, torchvision"),
+    ] {
         let exported = write(&card(&config), library, &output).unwrap();
         assert!(exported.usage.contains("eps=1e-3"), "{}", exported.usage);
+        assert!(exported.usage.starts_with(import), "{}", exported.usage);
     }
     let exported = write(&card(&swin()), Library::Timm, &output).unwrap();
     assert!(!exported.usage.contains("norm_layer"), "{}", exported.usage);
