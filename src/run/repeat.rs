@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use vitrine_datasets::{Dataset, Fingerprint, Split};
 
 use super::initial_weights::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
 use crate::events::clock;
 use crate::hub;
+use crate::model_file;
 use crate::pretrained::Pretrained;
 use crate::run_folder::{
     CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed, data_path, existing_path, states,
@@ -47,10 +48,11 @@ impl Earlier {
     /// Reads the argument of `--config`: a run folder, or a `config.toml`, which may have been copied elsewhere.
     ///
     /// # Errors
-    /// If it does not exist or cannot be read, or if the run folder has a checkpoint whose checksums show that the
-    /// configuration or the image list was edited.
+    /// If it does not exist, is a folder of several runs, or cannot be read, or if the run folder has a checkpoint whose
+    /// checksums show that the configuration or the image list was edited.
     pub fn open(path: &Path) -> Result<Self> {
         ensure!(path.exists(), "--config {}: there is no such file or run folder", path.display());
+        model_file::refuse_series(path).context("--config")?;
         let (config, listed) = read_config(path)?;
         Ok(Self { config, path: path.to_owned(), listed })
     }

@@ -179,6 +179,9 @@ fn folds_are_disjoint_and_hold_out_every_image_once() {
     // The run of one fold can be repeated by itself.
     train(&images, &["train", "--config", "cv/fold-2", "--output", "again"]).success();
     assert!(model(&images, "cv/fold-2") == model(&images, "again"));
+    train(&images, &["train", "--config", "cv", "--output", "whole"])
+        .code(1)
+        .stderr(contains("--config: cv: this is a folder of several runs"));
     train(&images, &[&folds[..], &["--output", "cv"]].concat()).code(2).stderr(contains("--resume cv"));
 }
 
