@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::inputs::InputArgs;
 use crate::embed;
-use crate::files::{folder_of, same_file};
+use crate::files::{AtomicFile, folder_of, same_file};
 use crate::model_file;
 use crate::run_folder;
 use crate::store;
@@ -79,7 +79,7 @@ pub(super) fn check(
     }
 }
 
-/// Checks that the path, which the option names, is no folder, is in one that exists, and is no file of a run.
+/// Checks that the path, which the option names, is no folder, is in one that can be written, and is no file of a run.
 ///
 /// # Errors
 /// As the description says. The message begins with the option and the path.
@@ -94,7 +94,7 @@ pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the path is no folder, device, or pipe, and is in a folder that exists.
+/// Checks that the path is no folder, device, or pipe, and is in a folder in which files can be written.
 pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
     check_local(option, path)?;
     let shown = path.display();
@@ -109,7 +109,8 @@ pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
     if !folder_of(path).is_dir() {
         usage!("{option} {shown}: there is no such folder");
     }
-    Ok(())
+    // The temporary file is removed again.
+    AtomicFile::create(path).map(drop).with_context(|| option.to_owned())
 }
 
 /// Checks that the path, which the option names, is on the disk.

@@ -78,6 +78,29 @@ fn results_of_nothing_replace_no_earlier_ones() {
     assert!(std::fs::read(images.path("results.csv")).unwrap() == results);
 }
 
+/// In the folder /proc, nobody can create files.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_is_found_before_anything_is_computed() {
+    use predicates::prelude::PredicateBooleanExt;
+
+    let images = Images::trained();
+    images.write("broken.png", "no image");
+    for command in [
+        "embed run broken.png --output /proc/rows.npy",
+        "embed run broken.png --output /proc/rows.safetensors",
+        "embed run broken.png --html /proc/map.html",
+        "similar run broken.png --in data --html /proc/similar.html",
+        "classify run broken.png --format csv --output /proc/rows.csv",
+    ] {
+        vitrine(&images)
+            .args(command.split(' '))
+            .assert()
+            .code(1)
+            .stderr(contains("/proc/").and(contains("cannot be written")).and(contains("broken.png").not()));
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_no_place_for_a_file() {
