@@ -9,10 +9,10 @@ use crate::predict::Views;
 pub(super) struct ViewArgs {
     /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time. Models for
     /// which validation has shown that it helps do so in any case.
-    #[arg(long, overrides_with = "no_tta")]
+    #[arg(long, conflicts_with = "no_tta")]
     tta: bool,
     /// Ask the model about each image as it is, even if validation has shown that mirror images help.
-    #[arg(long, overrides_with = "tta")]
+    #[arg(long)]
     no_tta: bool,
 }
 

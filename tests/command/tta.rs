@@ -73,6 +73,17 @@ fn mirrors(images: &Images, run: &str) -> bool {
 }
 
 #[test]
+fn mirror_images_are_wanted_or_not() {
+    let images = Images::new();
+    for command in ["evaluate run data", "classify run data"] {
+        for both in [["--tta", "--no-tta"], ["--no-tta", "--tta"]] {
+            let assert = vitrine(&images).args(command.split(' ')).args(both).assert();
+            assert.code(2).stderr(contains("cannot be used with"));
+        }
+    }
+}
+
+#[test]
 fn validation_decides_about_mirror_images_and_the_model_file_keeps_it() {
     let images = Images::prepared();
     images.write(
@@ -99,7 +110,6 @@ fn validation_decides_about_mirror_images_and_the_model_file_keeps_it() {
     let of = |more: &[&str]| logits(&images, "mirrored.safetensors", "data/red", more);
     assert_eq!(of(&[]), of(&["--tta"]));
     assert_eq!(of(&["--no-tta"]), logits(&images, "plain", "data/red", &[]));
-    assert_eq!(of(&["--tta", "--no-tta"]), of(&["--no-tta"]), "the last one counts");
     assert_ne!(of(&[]), of(&["--no-tta"]));
     let measured = |more: &[&str]| -> Value {
         let output = vitrine(&images)
