@@ -113,11 +113,29 @@ pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
     AtomicFile::create(path).map(drop).with_context(|| option.to_owned())
 }
 
+/// Checks that results, which are printed without `--output`, shall be written to a file, and not to `-`, which is standard output for
+/// other programs.
+///
+/// # Errors
+/// If the path is `-`. The message begins with the option and the path.
+pub(super) fn check_results(path: &Path) -> Result<()> {
+    if path == Path::new(STANDARD_OUTPUT) {
+        usage!("--output -: leave --output out to print the results to standard output");
+    }
+    Ok(())
+}
+
+/// What stands for standard output in other programs.
+const STANDARD_OUTPUT: &str = "-";
+
 /// Checks that the path, which the option names, is on the disk.
 ///
 /// # Errors
-/// If it is the URL of an object store. The message begins with the option and the path.
+/// If it is `-` or the URL of an object store. The message begins with the option and the path.
 pub(super) fn check_local(option: &str, path: &Path) -> Result<()> {
+    if path == Path::new(STANDARD_OUTPUT) {
+        usage!("{option} -: this is not printed to standard output; give a name");
+    }
     if store::url(path).is_some() {
         usage!(
             "{option} {}: only the results of `vitrine classify` can be written to object stores",

@@ -78,6 +78,28 @@ fn results_of_nothing_replace_no_earlier_ones() {
     assert!(std::fs::read(images.path("results.csv")).unwrap() == results);
 }
 
+#[test]
+fn a_dash_is_no_name_of_an_output() {
+    let images = Images::trained();
+    let printed = "leave --output out to print the results to standard output";
+    let not_printed = "this is not printed to standard output";
+    for (command, word) in [
+        ("classify run data --output -", printed),
+        ("classify run data --shard 0/2 --output -", printed),
+        ("embed run data --output -", printed),
+        ("embed run data --format csv --output -", printed),
+        ("embed run data --html -", not_printed),
+        ("similar run data/red/0.png --in data --html -", not_printed),
+        ("explain run data --output -", not_printed),
+        ("export run --layout timm --output -", not_printed),
+        ("import run/model.safetensors --output -", not_printed),
+        ("quantize run --output -", not_printed),
+    ] {
+        vitrine(&images).args(command.split(' ')).assert().code(2).stderr(contains(word));
+    }
+    assert!(!images.path("-").exists());
+}
+
 /// In the folder /proc, nobody can create files.
 #[cfg(target_os = "linux")]
 #[test]

@@ -104,6 +104,7 @@ impl DestinationArgs {
             }
             return Ok(());
         };
+        output_file::check_results(path)?;
         if let Some(url) = store::url(path) {
             return self.check_object(url, format, inputs);
         }

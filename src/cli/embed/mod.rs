@@ -187,6 +187,7 @@ impl Embed {
             usage!("--output and --html name the same file");
         }
         if let Some(output) = &self.output {
+            output_file::check_results(output)?;
             output_file::check_folder("--output", output)?;
         }
         let Some(output) = &self.output else {
