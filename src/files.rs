@@ -99,6 +99,11 @@ pub fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
+/// Whether two paths, which need not exist, lead to the same place. Symbolic links are followed.
+pub fn same_place(a: &Path, b: &Path) -> bool {
+    resolved(a) == resolved(b)
+}
+
 /// Whether a path, which need not exist, is a folder or inside of it. Symbolic links are followed.
 pub fn is_inside(path: &Path, folder: &Path) -> bool {
     resolved(path).starts_with(resolved(folder))

@@ -120,12 +120,18 @@ fn a_map_alone_prints_no_lines() {
 #[test]
 fn outputs_that_cannot_be_meant_are_refused_before_anything_is_computed() {
     let images = Images::trained();
-    let cases: [(&str, i32, &[&str]); 7] = [
+    let cases: [(&str, i32, &[&str]); 9] = [
         ("embed run data --format npy", 2, &["--output"]),
         ("embed run data --output rows", 2, &["--output rows", "--format"]),
         ("embed run data --output nowhere/rows.npy", 2, &["nowhere/rows.npy", "no such folder"]),
         ("embed run data --output data", 2, &["--output data", "a folder"]),
         ("embed run data --output a.npy --html a.npy", 2, &["--output and --html", "same file"]),
+        ("embed run data --output ./a.npy --html data/../a.npy", 2, &["--output and --html", "same file"]),
+        (
+            "embed run data --output a.npy --html ./a.paths.json",
+            2,
+            &["a.paths.json", "the paths of the rows"],
+        ),
         ("embed run data --html data", 2, &["--html data", "a folder"]),
         ("embed run data --output run/model.safetensors", 2, &["the model itself"]),
     ];

@@ -23,7 +23,7 @@ use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
 use crate::events::{Event, EventSink};
-use crate::files::write_atomically;
+use crate::files::{same_place, write_atomically};
 use crate::hub;
 use crate::model_file;
 use crate::named_model::{self, NamedModel};
@@ -183,9 +183,6 @@ impl Embed {
         if let Some(html) = &self.html {
             output_file::check(("--html", html), &["html", "htm"], &self.model, &self.inputs)?;
         }
-        if self.output.is_some() && self.output == self.html {
-            usage!("--output and --html name the same file");
-        }
         if let Some(output) = &self.output {
             output_file::check_results(output)?;
             output_file::check_folder("--output", output)?;
@@ -211,15 +208,36 @@ impl Embed {
             output_file::check(("--output", path), &[extension], &self.model, &self.inputs)
         };
         check(output, format.extension())?;
-        let paths = paths_beside(output);
-        if format == Format::Npy && paths.exists() && !output.exists() {
+        self.check_files(output, format)?;
+        Ok(Some(format))
+    }
+
+    /// Checks that the files of `--output` replace neither the page nor a file that is there by chance.
+    ///
+    /// # Errors
+    /// If they would.
+    fn check_files(&self, output: &Path, format: Format) -> Result<()> {
+        let is_page = |path: &Path| self.html.as_ref().is_some_and(|html| same_place(html, path));
+        if is_page(output) {
+            usage!("--output and --html name the same file");
+        }
+        if format != Format::Npy {
+            return Ok(());
+        }
+        let (shown, paths) = (output.display(), paths_beside(output));
+        if is_page(&paths) {
             usage!(
-                "--output {}: the paths would replace {}, which is not beside such a file; choose another name",
-                output.display(),
+                "--html {}: this file gets the paths of the rows of {shown}; choose another name",
                 paths.display()
             );
         }
-        Ok(Some(format))
+        if paths.exists() && !output.exists() {
+            usage!(
+                "--output {shown}: the paths would replace {}, which is not beside such a file; choose another name",
+                paths.display()
+            );
+        }
+        Ok(())
     }
 
     /// An empty collection of results: lines to print or to write, and rows for an array or a map.
