@@ -216,7 +216,7 @@ fn exit_status(result: Result<Status>) -> ExitCode {
     match result {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::Partial) => ExitCode::FAILURE,
-        Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::error(&flags::explained(&error));
             let is_usage = UsageError::is_cause_of(&error) || flags::is_wrong_usage(&error);

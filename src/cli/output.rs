@@ -18,13 +18,42 @@ use crate::text::printable_lines;
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether the reader closed the pipe, as `head` does. The program then ends without an error.
-    pub fn is_closed(&self) -> bool {
+    /// Whether the reader closed the pipe, as `head` does.
+    fn is_closed(&self) -> bool {
         self.0.kind() == ErrorKind::BrokenPipe
     }
 }
 
-/// Writes to standard output, and flushes it.
+/// Whether the cause is that the reader of standard output closed the pipe. A program that does nothing but print then ends without an
+/// error.
+pub fn is_closed(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(OutputError::is_closed)
+}
+
+/// What was written by [`write`] where there is more to do than to print, as by [`print`].
+///
+/// # Errors
+/// If it failed for another reason than a closed pipe.
+pub fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if is_closed(&error) => Ok(()),
+        written => written,
+    }
+}
+
+/// Writes to standard output, and flushes it. Nothing is written to a pipe that its reader has closed, and that is no error: the command
+/// still writes its files, and its exit status says what failed.
+///
+/// # Errors
+/// If the disk behind the stream is full.
+pub fn print(bytes: &[u8]) -> Result<(), OutputError> {
+    match write(bytes) {
+        Err(error) if error.is_closed() => Ok(()),
+        written => written,
+    }
+}
+
+/// [`print`] for commands that end if nobody reads what they print.
 ///
 /// # Errors
 /// If the stream is closed, or its disk is full.
@@ -75,15 +104,15 @@ fn write_message(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes formatted text to standard output: [`write`], with the arguments of `print!`.
+/// Writes formatted text to standard output: [`print`], with the arguments of `print!`.
 macro_rules! out {
-    ($($text:tt)*) => { $crate::cli::output::write(format!($($text)*).as_bytes()) };
+    ($($text:tt)*) => { $crate::cli::output::print(format!($($text)*).as_bytes()) };
 }
 
-/// Writes a line to standard output: [`write`], with the arguments of `println!`.
+/// Writes a line to standard output: [`print`], with the arguments of `println!`.
 macro_rules! outln {
-    () => { $crate::cli::output::write(b"\n") };
-    ($($text:tt)*) => { $crate::cli::output::write(format!("{}\n", format_args!($($text)*)).as_bytes()) };
+    () => { $crate::cli::output::print(b"\n") };
+    ($($text:tt)*) => { $crate::cli::output::print(format!("{}\n", format_args!($($text)*)).as_bytes()) };
 }
 
 /// Writes a line to standard error, or drops it if that fails: [`message`], with the arguments of `eprintln!`.

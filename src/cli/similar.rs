@@ -147,6 +147,7 @@ impl Similar {
         let measure =
             self.prepare(&mut images.embeddings, &mut queries.embeddings, self.width(&classifier))?;
         let found = nearest(&images, &queries.embeddings, self.top);
+        let printed = self.print(&images.embeddings, &queries, &found);
         if let Some(html) = &self.html {
             let similar = found.iter().flatten().map(|found| images.file(found.index));
             let asked = queries.embeddings.paths.iter().map(|path| path_of_shown(path));
@@ -155,7 +156,7 @@ impl Similar {
             write_atomically(html, page.as_bytes())?;
             note!("page: {}", html.display());
         }
-        self.print(&images.embeddings, &queries, &found)?;
+        printed?;
         Ok(if failed == 0 { Status::Done } else { Status::Partial })
     }
 
@@ -332,11 +333,11 @@ impl Similar {
                     json(&Line::Found { path, similar: found.iter().map(named).collect() })?
                 }
             };
-            output::write(text.as_bytes())?;
+            output::print(text.as_bytes())?;
         }
         if self.format == Format::Jsonl {
             for (path, error) in &queries.failed {
-                output::write(json(&Line::Failed { path, error })?.as_bytes())?;
+                output::print(json(&Line::Failed { path, error })?.as_bytes())?;
             }
         }
         Ok(())

@@ -113,6 +113,28 @@ fn explanations_are_complete_if_standard_output_fails() {
 }
 
 #[test]
+fn a_closed_pipe_keeps_neither_files_from_being_written_nor_the_status_from_telling_what_failed() {
+    let images = prepared();
+    assert!(program(&images, &TRAIN).status().unwrap().success());
+    images.write("broken.png", "no image");
+    for (arguments, file, status) in [
+        ("embed run broken.png data --format jsonl --html map.html", Some("map.html"), 1),
+        ("embed run broken.png data --output rows.npy", Some("rows.npy"), 1),
+        ("embed run broken.png data", None, 1),
+        ("similar run broken.png data/red/0.png --in data --html page.html", Some("page.html"), 1),
+        ("explain run broken.png data/red/0.png --output looked", Some("looked/index.html"), 1),
+        ("classify run broken.png data", None, 1),
+        ("quantize run --calibration data --output small.safetensors", Some("small.safetensors"), 0),
+    ] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let (message, ended) = ended(&program(&images, &arguments).stdout(closed()).output().unwrap());
+        assert_eq!(ended, Some(status), "{arguments:?}: {message}");
+        assert!(!message.contains("standard output"), "{arguments:?}: {message}");
+        assert!(file.is_none_or(|file| images.path(file).is_file()), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_exit_status_does_not_depend_on_standard_error() {
     let images = prepared();
     for (arguments, status) in [(["inspect", "nowhere"], 1), (["inspect", "--flag"], 2)] {

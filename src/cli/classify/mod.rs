@@ -19,7 +19,7 @@ use super::model::{ForwardArgs, ModelArgs};
 use super::views::ViewArgs;
 use crate::bounds;
 use crate::cli::aliases;
-use crate::cli::output::note;
+use crate::cli::output::{self, note};
 use crate::cli::within::within;
 use crate::events::{Event, EventSink};
 use crate::flags::explained;
@@ -94,11 +94,15 @@ impl Classify {
         let mut destination = Destination::open(&target)?;
         let (mut counts, mut unavailable) = (Counts::default(), InARow::default());
         let batches = self.inputs.batches(shard, self.forward.batch_size, self.forward.limits())?;
-        classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
+        let asked = classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
             batch.iter().try_for_each(|image| unavailable.check(image))?;
             counts.add(print(batch, &mut printer)?);
             destination.write(&printer.take())
-        })?;
+        });
+        match asked {
+            Err(error) if output::is_closed(&error) => return Ok(counts.status()),
+            asked => asked?,
+        }
         if !matches!(target, Target::StandardOutput) {
             unavailable.check_all(counts)?;
         }
@@ -111,7 +115,7 @@ impl Classify {
         if !matches!(target, Target::StandardOutput) {
             note!("results: {target} ({counts})");
         }
-        Ok(if counts.bad == 0 { Status::Done } else { Status::Partial })
+        Ok(counts.status())
     }
 
     /// What all parts of the same job have in common.
@@ -160,6 +164,10 @@ impl Counts {
     /// Whether images were named, and none could be read.
     fn is_nothing(self) -> bool {
         self.images > 0 && self.bad == self.images
+    }
+
+    fn status(self) -> Status {
+        if self.bad == 0 { Status::Done } else { Status::Partial }
     }
 
     fn add(&mut self, other: Self) {

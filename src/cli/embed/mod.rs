@@ -19,7 +19,7 @@ use super::output_file;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
-use crate::cli::output::{note, outln};
+use crate::cli::output::{self, note, outln};
 use crate::cli::within::within;
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
 use crate::events::{Event, EventSink};
@@ -130,7 +130,7 @@ impl Embed {
             Some(dataset) => Box::new(dataset.batches(self.batch_size)),
             None => Box::new(self.inputs.batches(None, self.batch_size, self.limits())?),
         };
-        classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
+        let asked = classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
             for entry in batch {
                 let embedding = entry.value.map(|mut embedding| {
                     if self.normalize {
@@ -141,7 +141,11 @@ impl Embed {
                 results.add(&entry.tag, embedding)?;
             }
             results.flush()
-        })?;
+        });
+        match asked {
+            Err(error) if output::is_closed(&error) => return Ok(status(results.unreadable)),
+            asked => asked?,
+        }
         if let Some(dataset) = &dataset {
             dataset.add_left_out(&mut results)?;
         }
@@ -265,7 +269,7 @@ impl Embed {
             bail!("no image could be embedded, so nothing is written");
         }
         if let Some(lines) = lines {
-            lines.finish()?;
+            output::unless_closed(lines.finish())?;
         }
         let mut embeddings = rows.unwrap_or_else(|| Embeddings::new(dim));
         if let (Some(output), Some(format @ (Format::Npy | Format::Safetensors))) = (&self.output, format) {
@@ -293,7 +297,7 @@ impl Embed {
         if let Some(html) = &self.html {
             note!("map: {}", html.display());
         }
-        Ok(if unreadable == 0 { Status::Done } else { Status::Partial })
+        Ok(status(unreadable))
     }
 
     /// The limits for decoding images.
@@ -322,4 +326,9 @@ impl Embed {
         }
         map.page(&facts)
     }
+}
+
+/// The status, by the number of images that could not be read.
+fn status(unreadable: usize) -> Status {
+    if unreadable == 0 { Status::Done } else { Status::Partial }
 }

@@ -65,12 +65,13 @@ impl Results {
         Ok(())
     }
 
-    /// Prints or writes the lines so far.
+    /// Prints or writes the lines so far. If nobody reads them, the rows may still be needed.
     ///
     /// # Errors
     /// If they cannot be written.
     pub(super) fn flush(&mut self) -> Result<()> {
-        self.lines.as_mut().map_or(Ok(()), Lines::flush)
+        let flushed = self.lines.as_mut().map_or(Ok(()), Lines::flush);
+        if self.rows.is_some() { output::unless_closed(flushed) } else { flushed }
     }
 }
 
