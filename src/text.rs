@@ -1,7 +1,7 @@
 //! Helpers for text in messages: escaping names that come from files, and shortening long lists.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// Text in which characters that a terminal would interpret instead of displaying are replaced by escapes, such as `\n`
 /// or `\u001b`.
@@ -53,6 +53,13 @@ pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> St
     }
 }
 
+/// A path or a name as a word of a command that a message shows: quoted for a POSIX shell where it must be, so that the command can be
+/// pasted.
+pub(crate) fn shell_word(word: impl Display) -> String {
+    let word = word.to_string();
+    shlex::try_quote(&word).map_or_else(|_| word.clone(), Cow::into_owned)
+}
+
 /// A number with what it counts: `1 image`, `2 images`. The plural is that of the last word.
 pub fn count(number: usize, of: &str) -> String {
     let plural = match of {
@@ -72,6 +79,18 @@ mod tests {
         assert_eq!(first_few(["a"]), "a");
         assert_eq!(first_few(["a", "b", "c"]), "a, b, c");
         assert_eq!(first_few(["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+    }
+
+    #[test]
+    fn words_of_a_command_are_quoted_where_they_must_be() {
+        for word in ["runs/photos-hybrid_nano_patch8_64-1", "/tmp/.a+b", "hf:owner/name@0a1b"] {
+            assert_eq!(shell_word(word), word);
+        }
+        for word in ["k/sp ace's", "a b", "$HOME", "~", "a\"b'c!", "Füchse", "a\nb", "*", "C:\\runs", ""] {
+            let quoted = shell_word(word);
+            assert_ne!(quoted, word);
+            assert_eq!(shlex::split(&quoted), Some(vec![word.to_owned()]), "{quoted}");
+        }
     }
 
     #[test]

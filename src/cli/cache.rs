@@ -9,6 +9,7 @@ use indicatif::{DecimalBytes, HumanDuration};
 use super::Status;
 use crate::cli::output::outln;
 use crate::features::{FeatureStore, KeptFeatures, default_folder};
+use crate::text::shell_word;
 
 /// List the features of images that `vitrine train --pretrained` has kept, or delete them.
 ///
@@ -50,7 +51,8 @@ impl Cache {
             kept.iter().try_for_each(KeptFeatures::delete)?;
             outln!("{place}: deleted {bytes}")?;
         } else {
-            let named = self.cache.as_ref().map(|folder| format!(" --cache {}", folder.display()));
+            let named =
+                self.cache.as_ref().map(|folder| format!(" --cache {}", shell_word(folder.display())));
             outln!("{place}: {bytes}; delete them with: vitrine cache{} --clear", named.unwrap_or_default())?;
         }
         Ok(Status::Done)

@@ -21,7 +21,7 @@ use crate::files::same_file;
 use crate::hub;
 use crate::import::{self, Imported, Options, verify};
 use crate::model_file::{self, ModelCard};
-use crate::text::count;
+use crate::text::{count, shell_word};
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
@@ -127,7 +127,7 @@ impl Import {
             false => note!(
                 "{}, no classifier: train one with `vitrine train DATA --pretrained {}`",
                 import::summary(&card.model),
-                self.output.display()
+                shell_word(self.output.display())
             ),
         }
         let model = imported.model(&Device::default())?;

@@ -26,7 +26,7 @@ use crate::flags::explained;
 use crate::model_file;
 use crate::named_model::NamedModel;
 use crate::predict::{Asked, Classifier, Output};
-use crate::text::{count, printable};
+use crate::text::{count, printable, shell_word};
 use crate::usage::usage;
 
 /// Find the images of a folder that are most similar to an image, as a model sees them.
@@ -266,10 +266,12 @@ impl Similar {
             let (place, model) = (self.place.display(), self.model.model.display());
             usage!(
                 "--in {place}: these embeddings are of another model: {} (SHA-256 {}...), and {model} has {}...; embeddings of \
-                 two models cannot be compared. Write them anew with `vitrine embed {model} FOLDER --output {place}`",
+                 two models cannot be compared. Write them anew with `vitrine embed {} FOLDER --output {}`",
                 description.model,
                 short(&description.model_sha256),
-                short(&own)
+                short(&own),
+                shell_word(&model),
+                shell_word(&place)
             );
         }
         let dim = classifier.card().model.embedding_dim();

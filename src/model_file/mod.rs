@@ -25,6 +25,7 @@ pub use trained_on::TrainedOn;
 
 use crate::recipe::Recipe;
 use crate::serialized::null_is_nan;
+use crate::text::shell_word;
 use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The version of the card's format. A file with a higher one was written by a newer program.
@@ -151,7 +152,8 @@ impl ModelCard {
     pub fn require_classifier(&self, name: impl Display) -> Result<()> {
         ensure!(
             self.has_classifier(),
-            "{name}: this model has no classifier; train one: vitrine train DATA --pretrained {name}"
+            "{name}: this model has no classifier; train one: vitrine train DATA --pretrained {}",
+            shell_word(&name)
         );
         Ok(())
     }
@@ -241,7 +243,7 @@ pub fn refuse_series(folder: &Path) -> Result<()> {
         bail!(
             "{}: this is a folder of several runs; name one of them (`vitrine train --resume {}` shows their results)",
             folder.display(),
-            folder.display()
+            shell_word(folder.display())
         );
     }
     Ok(())

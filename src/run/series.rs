@@ -16,6 +16,7 @@ use crate::model_file::SERIES_FILE_NAME;
 use crate::pretrained::Pretrained;
 use crate::run_folder::{RUNS, RunConfig, RunFolder, check_local, first_free, outside, states::is_saved};
 use crate::runtime::Runtime;
+use crate::text::shell_word;
 use crate::train::interrupt;
 use crate::usage::usage;
 
@@ -64,7 +65,8 @@ impl Series {
         }
         if path.join(SERIES_FILE_NAME).is_file() {
             usage!(
-                "--output {shown}: holds a series of runs already; continue it with `vitrine train --resume {shown}`"
+                "--output {shown}: holds a series of runs already; continue it with `vitrine train --resume {}`",
+                shell_word(&shown)
             );
         }
         if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {

@@ -46,6 +46,7 @@ use crate::events::{EpochRow, Event, EventSink};
 use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::{AskedLength, Recipe};
+use crate::text::shell_word;
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
@@ -132,7 +133,8 @@ impl RunFolder {
         let is_taken = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken && !is_unsaved_run(path) {
             usage!(
-                "--output {path_shown}: the folder is not empty; choose another one, or continue with `vitrine train --resume {path_shown}`"
+                "--output {path_shown}: the folder is not empty; choose another one, or continue with `vitrine train --resume {}`",
+                shell_word(&path_shown)
             );
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::plan::read_model;
 use crate::recipe::NamedRecipe;
 use crate::run::default_val_fraction;
 use crate::run_folder::{self, Review};
-use crate::text::printable_lines;
+use crate::text::{printable_lines, shell_word};
 use crate::usage::{did_you_mean, usage};
 
 /// Describe a data set (and its problems), a model file, a run folder, a preset, or an architecture file.
@@ -184,7 +184,8 @@ impl Inspect {
         } else {
             print::summary(&card.model, parameters)?;
             if !card.has_classifier() {
-                outln!("no classifier: train one with `vitrine train DATA --pretrained {}`", path.display())?;
+                let model = shell_word(path.display());
+                outln!("no classifier: train one with `vitrine train DATA --pretrained {model}`")?;
             }
             out!("{}", printable_lines(&toml::to_string(&card)?))?;
         }

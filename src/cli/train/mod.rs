@@ -29,7 +29,7 @@ use crate::run::series::{Series, Sources};
 use crate::run::{Changes, Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
-use crate::text::count;
+use crate::text::{count, shell_word};
 use crate::train::{Progress, progress};
 use crate::usage::usage;
 
@@ -248,8 +248,7 @@ impl Train {
             pretrained: &|config| self.pretrained_of(config, runtime),
         };
         let Some(summary) = series.train(first, &sources, runtime)? else {
-            let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
-            runtime.events.emit(Event::notice(message));
+            runtime.events.emit(Event::notice(stopped(series.folder())));
             return Ok(Status::Partial);
         };
         out!("{}", summary.table())?;
@@ -357,9 +356,7 @@ impl Train {
     /// Prints the result and the files of a finished run, or how to resume an interrupted one.
     fn conclude(&self, run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
         let Some(report) = &run.report else {
-            let folder = run.folder.path().display();
-            let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
-            runtime.events.emit(Event::notice(message));
+            runtime.events.emit(Event::notice(stopped(run.folder.path())));
             return Ok(Status::Partial);
         };
         let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
@@ -373,6 +370,11 @@ impl Train {
         outln!("report: {}", run.folder.report().display())?;
         Ok(Status::Done)
     }
+}
+
+/// The message for a run or a series of runs that was stopped.
+fn stopped(folder: &Path) -> String {
+    format!("stopped and saved; resume with: vitrine train --resume {}", shell_word(folder.display()))
 }
 
 /// The message for `--resume` of a run that is finished already.
@@ -444,6 +446,14 @@ mod tests {
     fn refused(arguments: &[String]) -> Option<ErrorKind> {
         let all = std::iter::once("train".to_owned()).chain(arguments.iter().cloned());
         command().try_get_matches_from(all).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn the_command_that_resumes_a_run_can_be_pasted() {
+        for (folder, word) in [("runs/a-1", "runs/a-1"), ("k/sp ace's", "\"k/sp ace's\"")] {
+            let message = stopped(Path::new(folder));
+            assert!(message.ends_with(&format!(" vitrine train --resume {word}")), "{message}");
+        }
     }
 
     #[test]

@@ -43,12 +43,12 @@ fn a_new_run_is_written_into_a_new_or_an_empty_folder() {
 #[test]
 fn a_folder_with_other_files_is_refused_and_left_alone() {
     let place = tempfile::tempdir().unwrap();
-    let taken = place.path().join("taken");
+    let taken = place.path().join("my notes");
     fs::create_dir(&taken).unwrap();
     fs::write(taken.join("notes.txt"), "mine").unwrap();
     let message = refused(&taken);
     assert!(message.contains("--output") && message.contains("not empty"), "{message}");
-    assert!(message.contains("vitrine train --resume"), "{message}");
+    assert!(message.contains(&format!("vitrine train --resume '{}'", taken.display())), "{message}");
     assert_eq!(fs::read_dir(&taken).unwrap().count(), 1, "nothing was written");
     let message = refused(&taken.join("notes.txt"));
     assert!(message.contains("a file is in the way"), "{message}");
