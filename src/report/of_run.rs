@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use burn::module::Module;
-use vitrine_datasets::{Dataset, Sample, Split};
+use vitrine_datasets::{Dataset, LoaderConfig, Sample, Split};
 
 use super::embedded::{MapImages, map_of};
 use super::mistakes::{Maps, mistakes};
@@ -73,6 +73,7 @@ pub fn of_run(
         mut bad_files,
         validated,
         mirrored,
+        pixel_copies,
         test_images,
         affords_mirror_images,
         maps,
@@ -89,6 +90,9 @@ pub fn of_run(
     let measured: BTreeMap<Split, MeasuredSplit> =
         [validation, run.measure_split(Split::Test, None, test_images)?].into_iter().flatten().collect();
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
+    if let Some(MeasuredSplit { samples, predicted, .. }) = measured.get(&Split::Test) {
+        runtime.events.emit_notice(pixel_copies.remark_on_test(samples, predicted));
+    }
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
     let has_chosen = split != Split::Test && run.has_epochs();
@@ -140,7 +144,9 @@ impl ReportedRun<'_> {
         if samples.is_empty() {
             return Ok(None);
         }
-        let predicted = predicted.map_or_else(|| self.predict(&samples), Ok)?;
+        // Training has compared those of the validation images.
+        let hash_pixels = split == Split::Test;
+        let predicted = predicted.map_or_else(|| self.predict(&samples, hash_pixels), Ok)?;
         let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
         Ok(Some((split, MeasuredSplit { samples, predicted, metrics })))
     }
@@ -190,10 +196,12 @@ impl ReportedRun<'_> {
         Ok(())
     }
 
-    /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows.
-    fn predict(&self, samples: &Arc<[Sample]>) -> Result<Predicted> {
+    /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows, with the hashes
+    /// of their pixels if `hash_pixels` is set.
+    fn predict(&self, samples: &Arc<[Sample]>, hash_pixels: bool) -> Result<Predicted> {
         let batch_size = self.predictor.largest_batch(self.config.recipe.batch_size);
         let loader = self.predictor.loader(Arc::clone(samples), batch_size, rayon::current_num_threads())?;
+        let loader = loader.reconfigured(LoaderConfig { hash_pixels, ..loader.config().clone() })?;
         predict(&self.predictor, &loader)
     }
 

@@ -10,6 +10,7 @@ use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
 use super::measuring::{affordable_images, affordable_maps, affords_mirror_images, reserved_seconds};
+use super::pixel_copies::PixelCopies;
 use super::probing::{Probe, Probing, Validated, measured_speed, with_head};
 use super::session::Session;
 use super::state::{self, Kept, Progress};
@@ -41,6 +42,8 @@ pub struct HeadFit<'a> {
     bad_files: BadFiles,
     /// The predictions for the validation images, which the report uses again.
     validated: Option<Validated>,
+    /// Pixel hashes of the training images; none if this session has not fitted the head.
+    pixel_copies: PixelCopies,
 }
 
 impl<'a> HeadFit<'a> {
@@ -77,6 +80,7 @@ impl<'a> HeadFit<'a> {
             progress,
             bad_files: BadFiles::default(),
             validated: None,
+            pixel_copies: PixelCopies::default(),
         };
         if is_new {
             state::save_progress(fit.folder.path(), &fit.progress, None)?;
@@ -105,6 +109,7 @@ impl<'a> HeadFit<'a> {
             bad_files: self.bad_files,
             validated: one,
             mirrored: mirrored.flatten(),
+            pixel_copies: self.pixel_copies,
         }
     }
 
@@ -129,7 +134,8 @@ impl<'a> HeadFit<'a> {
             state::save_progress(self.folder.path(), &self.progress, None)?;
             return Ok(Outcome::Interrupted);
         };
-        for remark in self.probing.remarks(&probe) {
+        self.pixel_copies = self.probing.pixel_copies(&probe);
+        for remark in self.pixel_copies.remarks(&self.probing.validation.samples, &probe.validated.one) {
             self.runtime.events.emit(Event::notice(remark));
         }
         let head = probe.refitted.as_ref().map_or(&probe.fitted.head, |(head, _)| head);

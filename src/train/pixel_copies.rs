@@ -1,11 +1,12 @@
 //! Detection of images with equal pixels in different files, such as files that were saved again or have other
-//! metadata: a validation image that equals a training image, and training images of two classes.
+//! metadata: a validation or test image that equals a training image, and training images of two classes.
 //!
 //! Splits compare the bytes of files only, because decoding every image before the first step would take as long as an
-//! epoch. Pixels are hashed while images are decoded for training, and compared once: when every training image has
-//! been decoded, or at the end of the run.
+//! epoch. Pixels are hashed while images are decoded for training. Those of the validation images are compared once: when
+//! every training image has been decoded, or at the end of the run; and those of the test images when these are measured.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use vitrine_datasets::Sample;
 
@@ -14,7 +15,10 @@ use crate::text::first_few;
 
 /// Hashes of the pixels of training images, each with the first image that has it.
 #[derive(Debug, Default)]
-pub(super) struct PixelCopies {
+pub(crate) struct PixelCopies {
+    /// The training images.
+    trained: Arc<[Sample]>,
+    /// For each hash, the index of the first training image that has it.
     images: HashMap<u64, usize>,
     /// Training images whose pixels equal those of an image of another class. Maps the index of an image to the index
     /// of that other image.
@@ -26,19 +30,19 @@ pub(super) struct PixelCopies {
 }
 
 impl PixelCopies {
-    /// Starts with `images` training images, none of which has been hashed.
-    pub(super) fn new(images: usize) -> Self {
-        Self { seen: vec![false; images], unseen: images, ..Self::default() }
+    /// Starts with the training images, none of which has been hashed.
+    pub(super) fn new(trained: Arc<[Sample]>) -> Self {
+        Self { seen: vec![false; trained.len()], unseen: trained.len(), trained, ..Self::default() }
     }
 
     /// Adds the pixel hashes (`keys`) of the training images at `indices`.
-    pub(super) fn add(&mut self, trained: &[Sample], indices: &[usize], keys: &[u64]) {
+    pub(super) fn add(&mut self, indices: &[usize], keys: &[u64]) {
         for (&index, &key) in indices.iter().zip(keys) {
             if !std::mem::replace(&mut self.seen[index], true) {
                 self.unseen -= 1;
             }
             let first = *self.images.entry(key).or_insert(index);
-            if trained[first].labels != trained[index].labels {
+            if self.trained[first].labels != self.trained[index].labels {
                 self.contradictions.insert(index, first);
             }
         }
@@ -49,29 +53,31 @@ impl PixelCopies {
         self.unseen <= unreadable
     }
 
-    /// Warnings about images with equal pixels. The first is about images of `measured` that equal one of `trained`;
-    /// `predicted` has the hashes of those that were decoded. The second is about images of `trained` that equal one of
-    /// another class.
-    pub(super) fn remarks(
-        &self,
-        trained: &[Sample],
-        measured: &[Sample],
-        predicted: &Predicted,
-    ) -> Vec<String> {
-        let pairs = predicted.indices.iter().zip(&predicted.pixel_keys);
-        let copies =
-            pairs.filter_map(|(&index, key)| Some((&measured[index], &trained[*self.images.get(key)?])));
+    /// Warnings about images with equal pixels: about `validation` images that equal a training image, and about training
+    /// images that equal one of another class. `predicted` has the hashes of the validation images that were decoded.
+    pub(super) fn remarks(&self, validation: &[Sample], predicted: &Predicted) -> Vec<String> {
         let contradictions =
-            self.contradictions.iter().map(|(&index, &first)| (&trained[index], &trained[first]));
-        let copies = remark(
-            copies.collect(),
-            "validation images have the same pixels as training images in other files, so they do not show what the model makes of new images",
-        );
+            self.contradictions.iter().map(|(&index, &first)| (&self.trained[index], &self.trained[first]));
         let contradictions = remark(
             contradictions.collect(),
             "training images have the same pixels as others of another class, so their labels contradict each other",
         );
-        copies.into_iter().chain(contradictions).collect()
+        self.copies("validation", validation, predicted).into_iter().chain(contradictions).collect()
+    }
+
+    /// A warning about `test` images that equal a training image, as far as these were hashed. `predicted` has the hashes of
+    /// the test images that were decoded.
+    pub(crate) fn remark_on_test(&self, test: &[Sample], predicted: &Predicted) -> Option<String> {
+        self.copies("test", test, predicted)
+    }
+
+    /// A warning about images of the split that is called `split`, `measured`, that equal a training image.
+    fn copies(&self, split: &str, measured: &[Sample], predicted: &Predicted) -> Option<String> {
+        let pairs = predicted.indices.iter().zip(&predicted.pixel_keys);
+        let copies =
+            pairs.filter_map(|(&index, key)| Some((&measured[index], &self.trained[*self.images.get(key)?])));
+        let what = "have the same pixels as training images in other files, so they do not show what the model makes of new images";
+        remark(copies.collect(), &format!("{split} images {what}"))
     }
 }
 
@@ -104,12 +110,12 @@ mod tests {
             };
             names.iter().enumerate().map(sample).collect()
         };
-        let (trained, measured) = (samples(&["a", "b", "c", "d"]), samples(&["e", "f"]));
-        let mut copies = PixelCopies::new(4);
-        copies.add(&trained, &[2, 0], &[30, 10]);
-        copies.add(&trained, &[2], &[30]);
+        let measured = samples(&["e", "f"]);
+        let mut copies = PixelCopies::new(samples(&["a", "b", "c", "d"]).into());
+        copies.add(&[2, 0], &[30, 10]);
+        copies.add(&[2], &[30]);
         assert!(!copies.is_complete(1));
-        copies.add(&trained, &[1], &[10]);
+        copies.add(&[1], &[10]);
         assert!(copies.is_complete(1) && !copies.is_complete(0));
         let predicted = |keys: [u64; 2]| Predicted {
             predictions: Predictions::new(1),
@@ -117,10 +123,14 @@ mod tests {
             pixel_keys: keys.to_vec(),
             bad: Vec::new(),
         };
-        let remarks = copies.remarks(&trained, &measured, &predicted([7, 10]));
+        let remarks = copies.remarks(&measured, &predicted([7, 10]));
         assert_eq!(remarks.len(), 2);
         assert!(remarks[0].contains("1 validation images") && remarks[0].contains("f = a"), "{remarks:?}");
         assert!(remarks[1].contains("1 training images") && remarks[1].contains("b = a"), "{remarks:?}");
-        assert_eq!(copies.remarks(&trained, &measured, &predicted([7, 8])).len(), 1);
+        assert_eq!(copies.remarks(&measured, &predicted([7, 8])).len(), 1);
+        let of_test = copies.remark_on_test(&measured, &predicted([30, 7]));
+        assert!(of_test.is_some_and(|remark| remark.contains("1 test images") && remark.contains("e = c")));
+        assert_eq!(copies.remark_on_test(&measured, &predicted([7, 8])), None);
+        assert_eq!(PixelCopies::default().remark_on_test(&measured, &predicted([30, 10])), None);
     }
 }

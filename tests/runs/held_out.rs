@@ -327,3 +327,27 @@ fn equal_pixels_in_other_files_are_named_after_the_first_epoch() {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
+
+#[test]
+fn test_images_with_the_pixels_of_training_images_are_named_when_they_are_measured() {
+    let images = Images::new();
+    for split in ["train", "val", "test"] {
+        let shade = split.len() as u8;
+        images.fill(&format!("data/{split}/red"), [200 + shade, 30, 30], 8);
+        images.fill(&format!("data/{split}/blue"), [30, 30 + 7 * shade, 200], 8);
+    }
+    save_again(&images, "data/train/red/3.png", "data/test/red/again.png");
+    let assert_named = |stderr: &str| {
+        let named = ["1 test images have the same pixels", "data/test/red/again.png = data/train/red/3.png"];
+        for part in named {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        assert!(!stderr.contains("validation images have the same pixels"), "{stderr}");
+    };
+    assert_named(&train(&images, "data", "run", &[]).0);
+    // As are those that equal images of a probe, or of a head that is fitted.
+    assert_named(&train(&images, "data", "probed", &["--pretrained", "run"]).0);
+    let fit = ["train", "data", "--pretrained", "run", "--freeze", "backbone", "--output", "fitted"];
+    let fitted = vitrine(&images).args(fit).args(["--threads", "1"]).assert().success();
+    assert_named(&String::from_utf8(fitted.get_output().stderr.clone()).unwrap());
+}

@@ -10,6 +10,7 @@ pub(super) use speed::measured_speed;
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -185,12 +186,11 @@ impl Probing {
         Ok(keys.into_iter().filter(|key| cache.get(*key).is_some()).collect())
     }
 
-    /// Remarks about images with equal pixels.
-    pub(super) fn remarks(&self, Probe { trained, validated, .. }: &Probe) -> Vec<String> {
-        let training = &self.training.samples;
-        let mut copies = PixelCopies::new(training.len());
-        copies.add(training, &trained.indices, &trained.pixel_keys);
-        copies.remarks(training, &self.validation.samples, &validated.one)
+    /// The hashes of the pixels of the training images.
+    pub(super) fn pixel_copies(&self, Probe { trained, .. }: &Probe) -> PixelCopies {
+        let mut copies = PixelCopies::new(Arc::clone(&self.training.samples));
+        copies.add(&trained.indices, &trained.pixel_keys);
+        copies
     }
 
     /// Computes the features of the images with `model`, and fits a head to those of the training images; with `refits`, another

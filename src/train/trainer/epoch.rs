@@ -100,9 +100,7 @@ impl Trainer<'_> {
     fn process(&mut self, mut batch: Batch, pending: &mut Pending) -> usize {
         self.state.progress.batch += 1;
         add_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
-        if let Some(copies) = &mut self.training.pixel_copies {
-            copies.add(self.phase.batches.samples(), &batch.indices, &batch.pixel_keys);
-        }
+        self.training.pixel_copies.add(&batch.indices, &batch.pixel_keys);
         let images = batch.size;
         if images > 0 {
             self.backward(batch, pending);

@@ -146,21 +146,20 @@ impl Trainer<'_> {
 
     /// Reports images with equal pixels, once: when all training images have been decoded, or at the end of the run.
     fn compare_pixels(&mut self, predicted: &Predicted, unreadable: usize) -> Result<()> {
-        let is_over = self.done() >= 1.0;
-        let copies = &mut self.training.pixel_copies;
-        let Some(copies) = copies.take_if(|copies| copies.is_complete(unreadable) || is_over) else {
+        let copies = &self.training.pixel_copies;
+        let is_due = copies.is_complete(unreadable) || self.done() >= 1.0;
+        if !self.training.hashes_pixels || !is_due {
             return Ok(());
-        };
-        let (training, validation) = (&self.phase.batches, &self.validation.loader);
-        for remark in copies.remarks(training.samples(), validation.samples(), predicted) {
+        }
+        for remark in copies.remarks(self.validation.loader.samples(), predicted) {
             self.emit(Event::notice(remark));
         }
-        self.stop_comparing_pixels()
+        self.stop_hashing_pixels()
     }
 
     /// Turns off the hashing of pixels, after they were compared.
-    pub(super) fn stop_comparing_pixels(&mut self) -> Result<()> {
-        self.training.pixel_copies = None;
+    pub(super) fn stop_hashing_pixels(&mut self) -> Result<()> {
+        self.training.hashes_pixels = false;
         let config = LoaderConfig { hash_pixels: false, ..self.phase.batches.config().clone() };
         self.phase.batches = self.phase.batches.reconfigured(config)?;
         self.validation.stop_hashing()

@@ -79,8 +79,11 @@ struct TrainingData {
     /// Content keys of the training images. The model file stores them, so that later evaluations do not count these
     /// images as held out.
     trained_on: TrainedOn,
-    /// Pixel hashes of the training images, until they have been compared with those of the validation images.
-    pixel_copies: Option<PixelCopies>,
+    /// Pixel hashes of the training images, for the comparison with the validation images and, after the run, with the test
+    /// images.
+    pixel_copies: PixelCopies,
+    /// Whether pixels are hashed, which ends with the first of these comparisons.
+    hashes_pixels: bool,
 }
 
 /// The best model of this session.
@@ -103,6 +106,8 @@ pub struct Trained {
     /// Those for each validation image together with its mirror image, if a fitted head has learned from mirror images: the model
     /// may have seen the validation images since.
     pub mirrored: Option<Predicted>,
+    /// Pixel hashes of the training images that this session has decoded.
+    pub(crate) pixel_copies: PixelCopies,
     /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
     /// Whether the time limit allows to ask about mirror images, too.
@@ -144,7 +149,8 @@ impl<'a> Trainer<'a> {
         let training = TrainingData {
             class_sizes: ClassSizes::of(&images, config.classes.len()),
             trained_on: data.trained_on.clone(),
-            pixel_copies: Some(PixelCopies::new(images.len())),
+            pixel_copies: PixelCopies::new(Arc::clone(&images)),
+            hashes_pixels: true,
         };
         events.emit_notice(state.progress.set_threads(threads));
         // Chance is judged by classes that exclude each other.
@@ -197,6 +203,7 @@ impl<'a> Trainer<'a> {
             bad_files: self.bad_files,
             validated: self.best.validated,
             mirrored: None,
+            pixel_copies: self.training.pixel_copies,
         }
     }
 
@@ -287,7 +294,7 @@ impl<'a> Trainer<'a> {
         let kind = self.phase_now();
         let (config, class_sizes) = (&self.config, &self.training.class_sizes);
         let ingredients = Ingredients { config, class_sizes, threads: self.runtime.threads };
-        self.phase.change(ingredients, kind, self.training.pixel_copies.is_some())
+        self.phase.change(ingredients, kind, self.training.hashes_pixels)
     }
 
     /// The share of the run that is done, from 0 to 1.

@@ -43,13 +43,15 @@ impl Trainer<'_> {
         let model = with_head(model, &probe.fitted.head)?;
         let start = Start::Pretrained(weights::to_timm(&model));
         self.state.learner = start.learner(&self.config, 0, self.phase.batches.samples(), self.runtime)?;
-        let remarks = probing.remarks(&probe);
+        let copies = probing.pixel_copies(&probe);
+        let remarks = copies.remarks(&probing.validation.samples, &probe.validated.one);
         let is_whole = probing.training.samples.len() == self.phase.batches.len();
         self.record_probe(probe, model)?;
         let is_over = self.ends_with_probe();
         if is_whole || is_over {
             remarks.into_iter().for_each(|remark| self.emit(Event::notice(remark)));
-            self.stop_comparing_pixels()?;
+            self.training.pixel_copies = copies;
+            self.stop_hashing_pixels()?;
         }
         if is_over {
             self.finish_run()?;
