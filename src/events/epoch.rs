@@ -43,6 +43,19 @@ pub struct EpochRow {
     pub val_mean_average_precision: Option<f64>,
 }
 
+impl EpochRow {
+    /// The score of the epoch by this metric on the validation images, if it was measured; higher is better.
+    pub(crate) fn score(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Accuracy => self.val_top1,
+            Metric::MacroF1 => self.val_macro_f1,
+            Metric::BalancedAccuracy => self.val_balanced_accuracy,
+            Metric::MeanAveragePrecision => self.val_mean_average_precision,
+            Metric::Loss => self.val_loss.map(|loss| -loss),
+        }
+    }
+}
+
 /// The metrics at the end of an epoch, with the context that a printed line needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochEnd {
@@ -85,9 +98,9 @@ impl EpochEnd {
     fn score(&self) -> String {
         let value = match self.metric {
             Metric::Accuracy | Metric::Loss => return String::new(),
-            Metric::MacroF1 => self.row.val_macro_f1,
-            Metric::BalancedAccuracy => self.row.val_balanced_accuracy,
-            Metric::MeanAveragePrecision => self.row.val_mean_average_precision,
+            Metric::MacroF1 | Metric::BalancedAccuracy | Metric::MeanAveragePrecision => {
+                self.row.score(self.metric)
+            }
         };
         format!("  {} {:.2}%", self.metric, 100.0 * value.unwrap_or(f64::NAN))
     }

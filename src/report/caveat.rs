@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::evaluate::{Metrics, percent, wilson_interval};
 use crate::events::EpochRow;
+use crate::recipe::Metric;
 
 /// A reason not to trust a result, or not to stop at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub enum Caveat {
     },
     /// The last epoch was the best one, and validation accuracy was still rising.
     StillImproving {
+        /// The metric by which it was the best.
+        metric: Metric,
         /// An earlier epoch, to compare with.
         epoch: usize,
         /// The validation accuracies of that epoch and of the last one, from 0 to 1.
@@ -48,15 +51,16 @@ const SMALL_LOSS: f64 = 0.15;
 impl Caveat {
     /// The caveats about a result and the training that led to it, if there are any.
     ///
-    /// `validation_images` is the number of images that the validation accuracies of `history` were measured on.
-    /// `has_chosen` says that `metrics` were measured on images that have also chosen the best epoch.
+    /// `metric` has chosen the best epoch of `history`, whose validation accuracies were measured on `validation_images`
+    /// images. `has_chosen` says that `metrics` were measured on images that have also chosen the best epoch.
     pub fn of(
         metrics: &Metrics,
         history: &[EpochRow],
+        metric: Metric,
         validation_images: usize,
         has_chosen: bool,
     ) -> Vec<Self> {
-        let improving = still_improving(history, validation_images);
+        let improving = still_improving(history, metric, validation_images);
         let overfitted = if improving.is_some() { None } else { overfitted(history) };
         let not_finite = (metrics.invalid > 0).then_some(Self::NotFinite { images: metrics.invalid });
         [not_finite, at_chance(metrics, has_chosen), improving, overfitted].into_iter().flatten().collect()
@@ -89,13 +93,16 @@ impl fmt::Display for Caveat {
                 "chance alone would give {}; the model has learned nothing that these images can show",
                 percent(*chance)
             ),
-            Self::StillImproving { epoch, accuracies: [before, after] } => write!(
-                f,
-                "the last epoch was the best, and validation accuracy rose from {} after epoch {epoch} to {}; \
-                 a longer run (--resume with --epochs or --time) is likely to help",
-                percent(*before),
-                percent(*after)
-            ),
+            Self::StillImproving { metric, epoch, accuracies: [before, after] } => {
+                let by = if *metric == Metric::Accuracy { String::new() } else { format!(" by {metric}") };
+                write!(
+                    f,
+                    "the last epoch was the best{by}, and validation accuracy rose from {} after epoch {epoch} to {}; \
+                     a longer run (--resume with --epochs or --time) is likely to help",
+                    percent(*before),
+                    percent(*after)
+                )
+            }
             Self::Overfitted { epoch, losses: [least, last] } => write!(
                 f,
                 "validation loss rose from {least:.3} in epoch {epoch} to {last:.3} while training loss fell; \
@@ -133,17 +140,18 @@ fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
         .then(|| Caveat::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
 }
 
-/// The caveat that the last epoch is the best one, and better than the epoch a quarter of the run earlier by more than
-/// the sampling error of the accuracy.
-fn still_improving(history: &[EpochRow], images: usize) -> Option<Caveat> {
+/// The caveat that the last epoch is the best one by `metric`, and its accuracy higher than that of the epoch a quarter of the
+/// run earlier by more than the sampling error.
+fn still_improving(history: &[EpochRow], metric: Metric, images: usize) -> Option<Caveat> {
     let (last, earlier) = history.split_last()?;
-    let after = last.val_top1?;
+    let (best, after) = (last.score(metric)?, last.val_top1?);
     let compared = earlier.get(earlier.len().checked_sub((history.len() / 4).max(1))?)?;
     let before = compared.val_top1?;
-    let is_best = earlier.iter().all(|row| row.val_top1.is_none_or(|accuracy| accuracy < after));
+    let is_best = earlier.iter().all(|row| row.score(metric).is_none_or(|score| score < best));
     let [lower, _] = wilson_interval((after * images as f64).round() as usize, images);
     let accuracies = [before, after];
-    (is_best && before < lower).then_some(Caveat::StillImproving { epoch: compared.epoch, accuracies })
+    let epoch = compared.epoch;
+    (is_best && before < lower).then_some(Caveat::StillImproving { metric, epoch, accuracies })
 }
 
 /// The caveat that validation loss ended at least a tenth above its lowest value while training loss fell.
@@ -197,7 +205,7 @@ mod tests {
     }
 
     fn names(metrics: &Metrics, history: &[EpochRow]) -> Vec<&'static str> {
-        Caveat::of(metrics, history, 1000, false).iter().map(Caveat::name).collect()
+        Caveat::of(metrics, history, Metric::Accuracy, 1000, false).iter().map(Caveat::name).collect()
     }
 
     #[test]
@@ -216,19 +224,20 @@ mod tests {
         for better in [[[40, 10], [10, 40]], [[880, 20], [40, 60]], [[5, 0], [0, 5]], [[0, 9], [0, 0]]] {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
-        let sentence = Caveat::of(&metrics([[95, 0], [5, 0]]), &[], 0, false)[0].to_string();
+        let sentence =
+            Caveat::of(&metrics([[95, 0], [5, 0]]), &[], Metric::Accuracy, 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: chance alone") && sentence.contains("95.0%"), "{sentence}");
         // A class of 1 image in 326, once recognized and once not.
         assert!(names(&metrics([[1300, 0], [0, 4]]), &[]).is_empty());
         assert_eq!(names(&metrics([[1300, 0], [4, 0]]), &[]), ["at chance"]);
         // 2.4 standard errors above chance: enough, unless the images have also chosen the best epoch.
         let lucky = metrics([[31, 19], [19, 31]]);
-        assert!(Caveat::of(&lucky, &[], 0, false).is_empty());
-        assert_eq!(Caveat::of(&lucky, &[], 0, true)[0].name(), "at chance");
+        assert!(Caveat::of(&lucky, &[], Metric::Accuracy, 0, false).is_empty());
+        assert_eq!(Caveat::of(&lucky, &[], Metric::Accuracy, 0, true)[0].name(), "at chance");
         // Eight images are enough if all are recognized, whichever epoch they have chosen: guesses do that once in 256 times.
-        assert!(Caveat::of(&metrics([[4, 0], [0, 4]]), &[], 0, true).is_empty());
+        assert!(Caveat::of(&metrics([[4, 0], [0, 4]]), &[], Metric::Accuracy, 0, true).is_empty());
         // All predictions are right, but three images are too few to exclude chance.
-        let sentence = Caveat::of(&metrics([[2, 0], [0, 1]]), &[], 0, false)[0].to_string();
+        let sentence = Caveat::of(&metrics([[2, 0], [0, 1]]), &[], Metric::Accuracy, 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: 100.0% on 3 images is not"), "{sentence}");
     }
 
@@ -237,11 +246,11 @@ mod tests {
         let good = metrics([[50, 0], [0, 50]]);
         let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
         assert_eq!(names(&good, &rising), ["still improving"]);
-        let sentence = Caveat::of(&good, &rising, 1000, false)[0].to_string();
+        let sentence = Caveat::of(&good, &rising, Metric::Accuracy, 1000, false)[0].to_string();
         assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
         // No caveat: a rise within the sampling error of ten images, a plateau, a best epoch before the last, and a
         // single epoch.
-        assert!(Caveat::of(&good, &rising, 10, false).is_empty());
+        assert!(Caveat::of(&good, &rising, Metric::Accuracy, 10, false).is_empty());
         for over in [
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.6), (1.2, 1.3, 0.7), (1.0, 1.3, 0.705)][..],
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.8), (1.2, 1.3, 0.6), (1.0, 1.3, 0.7)],
@@ -252,11 +261,31 @@ mod tests {
     }
 
     #[test]
+    fn the_metric_that_chooses_the_epoch_says_whether_the_last_one_is_the_best() {
+        let good = metrics([[50, 0], [0, 50]]);
+        let mut rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6)]);
+        let caveats = |rows: &[EpochRow], metric| Caveat::of(&good, rows, metric, 1000, false);
+        for (precisions, is_last_best) in [([0.5, 0.6, 0.7], true), ([0.5, 0.9, 0.7], false)] {
+            for (row, precision) in rising.iter_mut().zip(precisions) {
+                row.val_mean_average_precision = Some(precision);
+            }
+            let found = caveats(&rising, Metric::MeanAveragePrecision);
+            assert_eq!(found.len(), usize::from(is_last_best), "{precisions:?}");
+            for caveat in found {
+                let sentence = caveat.to_string();
+                assert!(sentence.contains("the best by mean average precision, and"), "{sentence}");
+            }
+        }
+        assert_eq!(caveats(&rising, Metric::Loss)[0].name(), "still improving");
+        assert!(caveats(&rising, Metric::MacroF1).is_empty(), "which was not measured");
+    }
+
+    #[test]
     fn a_loss_that_rises_only_in_validation_has_a_caveat() {
         let good = metrics([[50, 0], [0, 50]]);
         let overfitted = history(&[(2.0, 2.0, 0.6), (1.0, 1.2, 0.7), (0.5, 1.3, 0.69), (0.1, 1.5, 0.68)]);
         assert_eq!(names(&good, &overfitted), ["overfitted"]);
-        let sentence = Caveat::of(&good, &overfitted, 1000, false)[0].to_string();
+        let sentence = Caveat::of(&good, &overfitted, Metric::Accuracy, 1000, false)[0].to_string();
         assert!(sentence.contains("1.200 in epoch 2 to 1.500"), "{sentence}");
         for fine in [
             // Both losses rise (the run diverges), and a tiny loss doubles.

@@ -96,7 +96,8 @@ pub fn of_run(
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
     let has_chosen = split != Split::Test && run.has_epochs();
-    let caveats = Caveat::of(&result.metrics, run.epochs(), validation_images, has_chosen);
+    let metric = config.recipe.metric();
+    let caveats = Caveat::of(&result.metrics, run.epochs(), metric, validation_images, has_chosen);
     let map = run.map(measured.get(&Split::Val));
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {

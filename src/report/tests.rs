@@ -5,6 +5,7 @@
 use super::*;
 use crate::embed::{Embeddings, ImageClasses};
 use crate::evaluate::{Predictions, reliability};
+use crate::recipe::Metric;
 
 /// Owns everything that a [`Report`] borrows.
 struct Run {
@@ -251,7 +252,7 @@ fn values_that_are_not_finite_are_named() {
     predictions.push(&[0], &[f32::NAN; 3]);
     run.metrics = Metrics::compute(&predictions, &names(3));
     run.reliability = reliability(&predictions);
-    run.caveats = Caveat::of(&run.metrics, &run.history, 1, false);
+    run.caveats = Caveat::of(&run.metrics, &run.history, Metric::Accuracy, 1, false);
     let page = checked(&run.report());
     assert!(
         page.contains("All values are NaN or infinite.") && page.contains("NaN or infinity for 1 images")
