@@ -37,6 +37,9 @@ pub struct FlipVerdict {
     pub flips: bool,
     /// Whether the model recognized enough validation images for a well-founded judgment.
     pub is_sure: bool,
+    /// Whether the following numbers are of labels of validation images, as these have several each, and not of images.
+    #[serde(default)]
+    pub counts_labels: bool,
     /// Validation images that are recognized as they are.
     pub recognized: usize,
     /// Validation images that are recognized as they are, but not mirrored.
@@ -61,13 +64,14 @@ impl FlipVerdict {
 impl fmt::Display for FlipVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { recognized, lost, gained, .. } = self;
+        let counted = if self.counts_labels { "labels of validation images" } else { "validation images" };
         let numbers = format!(
-            "of {recognized} validation images that are recognized, {lost} are not in the mirror, and {gained} others are"
+            "of {recognized} {counted} that are recognized, {lost} are not in the mirror, and {gained} others are"
         );
         if !self.is_sure {
             return write!(
                 f,
-                "with flips from now on: too little is recognized to say more, only {recognized} validation images (--no-flips leaves flips \
+                "with flips from now on: too little is recognized to say more, only {recognized} {counted} (--no-flips leaves flips \
                  out)"
             );
         }
@@ -120,9 +124,8 @@ impl MirrorCounts {
 }
 
 /// Judges flips by the predictions for the validation images as they are (`plain`) and `mirrored` (an image of several
-/// labels counts once for each), when `epoch` epochs
-/// and the share `done` of an attempt are done. Returns `None` if too few images are recognized and a later epoch can
-/// still judge.
+/// labels counts once for each), when `epoch` epochs and the share `done` of an attempt are done. Returns `None` if too few
+/// images are recognized and a later epoch can still judge.
 pub(super) fn judge(
     plain: &Predictions,
     mirrored: &Predictions,
@@ -159,11 +162,14 @@ pub(super) fn judge(
         classes.is_empty() && !(all.net_loss() >= LOSS_THRESHOLD && all.chance_bound() <= SIGNIFICANCE);
     let MirrorCounts { recognized, lost, gained, .. } = all;
     let is_sure = is_enough || !flips;
-    Some(FlipVerdict { epoch, flips, is_sure, recognized, lost, gained, classes })
+    let counts_labels = plain.probabilities().is_some();
+    Some(FlipVerdict { epoch, flips, is_sure, counts_labels, recognized, lost, gained, classes })
 }
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::Labels;
+
     use super::*;
 
     /// The judgment on images of `classes` classes, given as `[label, prediction, prediction when mirrored, count]`.
@@ -213,6 +219,19 @@ mod tests {
         }
         let verdict = judged(10, &photos, 0.3).expect("enough images are recognized");
         assert!(verdict.flips && verdict.to_string().contains("--no-flips"), "{verdict}");
+    }
+
+    #[test]
+    fn of_images_with_several_labels_the_labels_are_counted() {
+        let mut seen = Predictions::multi_label(2);
+        for _ in 0..6 {
+            seen.push_labels(vec![Labels::new(vec![0, 1])], &[9.0, 9.0]);
+        }
+        let names = ["a".to_owned(), "b".to_owned()];
+        let verdict = judge(&seen, &seen, &names, (3, 0.5)).expect("all labels are recognized").to_string();
+        assert!(verdict.contains("of 12 labels of validation images that are recognized"), "{verdict}");
+        let one_label = judged(2, &[[0, 0, 0, 6], [1, 1, 1, 6]], 0.5).expect("all images are recognized");
+        assert!(one_label.to_string().contains("of 12 validation images that"), "{one_label}");
     }
 
     #[test]

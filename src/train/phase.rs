@@ -134,7 +134,16 @@ mod tests {
     use crate::recipe::ProgressiveLearning;
 
     fn verdict(flips: bool) -> FlipVerdict {
-        FlipVerdict { epoch: 1, flips, is_sure: true, recognized: 9, lost: 0, gained: 0, classes: Vec::new() }
+        FlipVerdict {
+            epoch: 1,
+            flips,
+            is_sure: true,
+            counts_labels: false,
+            recognized: 9,
+            lost: 0,
+            gained: 0,
+            classes: Vec::new(),
+        }
     }
 
     #[test]
