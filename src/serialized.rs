@@ -7,6 +7,11 @@ pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
+/// The same for a number that may be absent.
+pub(crate) fn null_is_some_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    null_is_nan(deserializer).map(Some)
+}
+
 /// Paths as the text of [`vitrine_datasets::shown`], from which all of them can be read back.
 pub(crate) mod shown_path {
     use std::path::{Path, PathBuf};

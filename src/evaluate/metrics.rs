@@ -8,7 +8,7 @@ use super::confusion::{Confusion, ConfusionCell};
 use super::counts::{ClassCounts, ratio, wilson_interval};
 use super::multi_label::{MultiLabelMetrics, class_counts};
 use super::predictions::Predictions;
-use crate::serialized::null_is_nan;
+use crate::serialized::{null_is_nan, null_is_some_nan};
 
 /// The metrics of an evaluation.
 ///
@@ -26,10 +26,12 @@ pub struct Metrics {
     /// all classes.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f64,
-    /// Fraction of samples whose largest logit is the true class, or one of several; the lower index wins a tie.
+    /// Fraction of samples whose largest logit is the true class, or one of several; the lower index wins a tie. Samples
+    /// without labels are left out.
     #[serde(deserialize_with = "null_is_nan")]
     pub top1: f64,
     /// Fraction of samples whose true class, or one of several, is among the five largest logits, or among all if there are fewer.
+    /// Samples without labels are left out.
     #[serde(deserialize_with = "null_is_nan")]
     pub top5: f64,
     /// Unweighted mean of F1 over the classes that occur as the class of a sample or as a prediction. Other classes of
@@ -53,7 +55,7 @@ pub struct Metrics {
     pub multi_label: Option<MultiLabelMetrics>,
 }
 
-/// One class's scores; a score whose denominator is zero is 0.
+/// One class's scores; a score whose denominator is zero is 0, except for the average precision, which is NaN then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassMetrics {
     /// The class's name.
@@ -66,8 +68,9 @@ pub struct ClassMetrics {
     pub f1: f64,
     /// Number of samples that belong to this class.
     pub support: usize,
-    /// With several labels an image, the average precision of the class's probabilities.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// With several labels an image, the average precision of the class's probabilities; `null` if no sample belongs to the
+    /// class.
+    #[serde(default, deserialize_with = "null_is_some_nan", skip_serializing_if = "Option::is_none")]
     pub average_precision: Option<f64>,
 }
 

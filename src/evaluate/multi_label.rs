@@ -59,7 +59,7 @@ fn is_predicted(probability: f32) -> bool {
     probability >= MULTI_LABEL_THRESHOLD
 }
 
-/// The counts of each class, and its average precision (0 without images).
+/// The counts of each class, and its average precision (NaN without images).
 pub(super) fn class_counts(predictions: &Predictions) -> (Vec<ClassCounts>, Vec<f64>) {
     let of_class = |class: usize| {
         let mut counts = ClassCounts::default();
@@ -78,7 +78,7 @@ pub(super) fn class_counts(predictions: &Predictions) -> (Vec<ClassCounts>, Vec<
 
 /// The average precision of scores, each with whether it belongs to a positive: the sum over the distinct scores, from
 /// the highest to the lowest, of the precision down to it times the rise in recall (scikit-learn's
-/// `average_precision_score`). 0 without positives.
+/// `average_precision_score`). NaN without positives.
 pub fn average_precision(mut scored: Vec<(f32, bool)>) -> f64 {
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     let positives = scored.iter().filter(|(_, is_positive)| *is_positive).count();
@@ -88,7 +88,7 @@ pub fn average_precision(mut scored: Vec<(f32, bool)>) -> f64 {
         (taken, hits) = (taken + equal.len(), hits + found);
         sum += found as f64 * hits as f64 / taken as f64;
     }
-    if positives == 0 { 0.0 } else { sum / positives as f64 }
+    sum / positives as f64
 }
 
 #[cfg(test)]
@@ -135,7 +135,6 @@ mod tests {
             precisions[0],
             precisions[1],
             precisions[2],
-            precisions[3],
         ];
         // scikit-learn 1.9.1: average_precision_score, f1_score, accuracy_score, and log_loss of all pairs.
         let expected = [
@@ -149,12 +148,12 @@ mod tests {
             0.427_196_97,
             0.651_515_15,
             0.737_373_74,
-            0.0,
         ];
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
         }
         assert_eq!(metrics.per_class[3].support, 0);
+        assert!(precisions[3].is_nan(), "the mean leaves out a class without images: {precisions:?}");
     }
 
     #[test]
@@ -167,13 +166,28 @@ mod tests {
                 && json["per_class"][0]["average_precision"].is_number()
         );
         assert!(json.get("confusion").is_none() && json.get("confusion_cells").is_none(), "{json}");
-        assert_eq!(serde_json::from_value::<Metrics>(json).unwrap(), metrics);
+        // The class without images has none.
+        assert_eq!(json["per_class"][3]["average_precision"], serde_json::Value::Null);
+        let read: Metrics = serde_json::from_value(json.clone()).unwrap();
+        assert!(read.per_class[3].average_precision.is_some_and(f64::is_nan));
+        assert_eq!(
+            (&read.multi_label, &read.per_class[..3]),
+            (&metrics.multi_label, &metrics.per_class[..3])
+        );
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+        // Earlier versions wrote 0, and nothing with one label an image.
+        let mut earlier = json;
+        earlier["per_class"][3]["average_precision"] = 0.0.into();
+        earlier["per_class"][2].as_object_mut().unwrap().remove("average_precision");
+        let read: Metrics = serde_json::from_value(earlier).unwrap();
+        assert_eq!([3, 2].map(|class| read.per_class[class].average_precision), [Some(0.0), None]);
     }
 
     #[test]
     fn scores_that_are_all_equal_have_the_precision_of_chance() {
         let precision = average_precision(vec![(0.5, true), (0.5, false), (0.5, false), (0.5, false)]);
-        assert_eq!((precision, average_precision(vec![(0.5, false)])), (0.25, 0.0));
+        assert_eq!(precision, 0.25);
+        assert!(average_precision(vec![(0.5, false)]).is_nan(), "there are no positives");
     }
 
     #[test]

@@ -36,7 +36,10 @@ fn class_table(metrics: &Metrics) -> String {
     let header = format!("{:width$}  precision  recall     F1  support{title_of_last}\n", "class");
     let rows = classes.iter().zip(&names).map(|(class, name)| {
         let ClassMetrics { precision, recall, f1, support, average_precision, .. } = class;
-        let last = average_precision.map_or_else(String::new, |precision| format!("  {precision:13.3}"));
+        let last = average_precision.map_or_else(String::new, |precision| match precision.is_nan() {
+            true => format!("  {:>13}", "n/a"),
+            false => format!("  {precision:13.3}"),
+        });
         format!("{name:width$}  {precision:9.3}  {recall:6.3}  {f1:5.3}  {support:7}{last}\n")
     });
     title + &header + &rows.collect::<String>() + "\n"
@@ -163,6 +166,16 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
         predictions.push(&[0, 1], &[f32::NAN, 0.0, 0.0, 1.0]);
         let text = table(&Metrics::compute(&predictions, &names));
         assert!(text.contains("loss NaN") && text.contains("1 of 2 samples have logits"), "{text}");
+    }
+
+    #[test]
+    fn a_class_without_images_has_no_average_precision() {
+        let mut predictions = Predictions::multi_label(2);
+        predictions.push_labels(vec![0.into()], &[1.0, -1.0]);
+        let text = table(&Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]));
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        assert!(line("a ").ends_with("        1          1.000"), "{text}");
+        assert!(line("b ").ends_with("        0            n/a"), "{text}");
     }
 
     #[test]
