@@ -295,7 +295,8 @@ impl<'a> Request<'a> {
                 let name = if self.is_unsplit { String::new() } else { format!(" {split} split of the") };
                 let (then, now) = (then.images, now.images);
                 let what = match then == now {
-                    true => format!("as many images, {now}, but not the same ones"),
+                    // A fingerprint is of images and labels together.
+                    true => format!("as many images, {now}, but other images or other labels"),
                     false => format!("{} then, {now} now", count(then, "image")),
                 };
                 format!("warning: the{name} data set is not the one that the model was trained with: {what}")

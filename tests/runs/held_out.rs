@@ -108,6 +108,16 @@ fn a_folder_that_was_moved_and_renamed_is_measured_as_before() {
 }
 
 #[test]
+fn an_image_with_another_label_is_not_called_another_image() {
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    fs::rename(images.path("data/red/0.png"), images.path("data/blue/red.png")).unwrap();
+    let (_, message) = evaluate(&images, &["data"]);
+    assert!(message.contains("as many images, 70, but other images or other labels"), "{message}");
+}
+
+#[test]
 fn another_folder_is_measured_as_a_whole_and_split_all_measures_everything() {
     let images = Images::new();
     folder(&images, "data");
