@@ -24,6 +24,8 @@ pub enum Caveat {
         epoch: usize,
         /// The validation accuracies of that epoch and of the last one, from 0 to 1.
         accuracies: [f64; 2],
+        /// Whether the run is one of a series, whose runs are not made longer.
+        in_series: bool,
     },
     /// Validation loss rose while training loss fell.
     Overfitted {
@@ -66,6 +68,15 @@ impl Caveat {
         [not_finite, at_chance(metrics, has_chosen), improving, overfitted].into_iter().flatten().collect()
     }
 
+    /// The caveat about a run of a series.
+    #[must_use]
+    pub fn in_series(mut self) -> Self {
+        if let Self::StillImproving { in_series, .. } = &mut self {
+            *in_series = true;
+        }
+        self
+    }
+
     /// The caveat in a few words.
     pub fn name(&self) -> &'static str {
         match self {
@@ -93,12 +104,16 @@ impl fmt::Display for Caveat {
                 "chance alone would give {}; the model has learned nothing that these images can show",
                 percent(*chance)
             ),
-            Self::StillImproving { metric, epoch, accuracies: [before, after] } => {
+            Self::StillImproving { metric, epoch, accuracies: [before, after], in_series } => {
                 let by = if *metric == Metric::Accuracy { String::new() } else { format!(" by {metric}") };
+                let longer = match in_series {
+                    true => "longer runs (a new series with more --epochs or --time) are",
+                    false => "a longer run (--resume with --epochs or --time) is",
+                };
                 write!(
                     f,
-                    "the last epoch was the best{by}, and validation accuracy rose from {} after epoch {epoch} to {}; \
-                     a longer run (--resume with --epochs or --time) is likely to help",
+                    "the last epoch was the best{by}, and validation accuracy rose from {} after epoch {epoch} to {}; {longer} \
+                     likely to help",
                     percent(*before),
                     percent(*after)
                 )
@@ -151,7 +166,8 @@ fn still_improving(history: &[EpochRow], metric: Metric, images: usize) -> Optio
     let [lower, _] = wilson_interval((after * images as f64).round() as usize, images);
     let accuracies = [before, after];
     let epoch = compared.epoch;
-    (is_best && before < lower).then_some(Caveat::StillImproving { metric, epoch, accuracies })
+    let improving = Caveat::StillImproving { metric, epoch, accuracies, in_series: false };
+    (is_best && before < lower).then_some(improving)
 }
 
 /// The caveat that validation loss ended at least a tenth above its lowest value while training loss fell.
@@ -248,6 +264,10 @@ mod tests {
         assert_eq!(names(&good, &rising), ["still improving"]);
         let sentence = Caveat::of(&good, &rising, Metric::Accuracy, 1000, false)[0].to_string();
         assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
+        assert!(sentence.ends_with("; a longer run (--resume with --epochs or --time) is likely to help"));
+        let sentence =
+            Caveat::of(&good, &rising, Metric::Accuracy, 1000, false).remove(0).in_series().to_string();
+        assert!(sentence.contains("a new series") && !sentence.contains("--resume"), "{sentence}");
         // No caveat: a rise within the sampling error of ten images, a plateau, a best epoch before the last, and a
         // single epoch.
         assert!(Caveat::of(&good, &rising, Metric::Accuracy, 10, false).is_empty());

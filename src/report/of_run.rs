@@ -58,7 +58,8 @@ struct MeasuredSplit {
 /// Measures the best model of `folder` and writes `metrics.json` and `report.html`.
 ///
 /// The model is measured on the validation split, unless training has just done so, and on the test split if there is
-/// one. The returned result is that of the test split, or else of the validation split.
+/// one. The returned result is that of the test split, or else of the validation split. `in_series` says that the run is one of a
+/// series.
 ///
 /// # Errors
 /// When the model cannot be read, more images are unreadable than the limit allows, or a file cannot be written.
@@ -66,6 +67,7 @@ pub fn of_run(
     (folder, config): (&RunFolder, &RunConfig),
     dataset: &Dataset,
     trained: Trained,
+    in_series: bool,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
     let Trained {
@@ -97,7 +99,10 @@ pub fn of_run(
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
     let has_chosen = split != Split::Test && run.has_epochs();
     let metric = config.recipe.metric();
-    let caveats = Caveat::of(&result.metrics, run.epochs(), metric, validation_images, has_chosen);
+    let caveats =
+        Caveat::of(&result.metrics, run.epochs(), metric, validation_images, has_chosen).into_iter();
+    let caveats: Vec<Caveat> =
+        caveats.map(|caveat| if in_series { caveat.in_series() } else { caveat }).collect();
     let map = run.map(measured.get(&Split::Val));
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {

@@ -23,6 +23,7 @@ pub use summary::{Kind, Member, Scores, Summary};
 
 use initial_weights::reread_start;
 use resume::{Resumption, resume};
+use series::Series;
 
 use crate::events::{Event, EventSink};
 use crate::memory::{self, Work};
@@ -31,6 +32,7 @@ use crate::report::{self, RunReport};
 use crate::run_folder::{BadFiles, Purpose, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Beginning, HeadFit, Outcome, Progress, Start, Trained, Trainer};
+use crate::usage::usage;
 
 /// The name and version of this program, which `config.toml` records.
 const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
@@ -89,8 +91,8 @@ impl Run {
     /// Opens an existing run, to continue it. `open` opens the data set of the configuration.
     ///
     /// # Errors
-    /// If there is no such run, another program trains it, its images are gone, or it is already longer than asked
-    /// for.
+    /// If there is no such run, another program trains it, its images are gone, it is already longer than asked for, or
+    /// another length is asked for one run of a series.
     pub fn resume(
         run: &Path,
         changes: Changes<'_>,
@@ -98,6 +100,13 @@ impl Run {
         open: impl FnOnce(&RunConfig) -> Result<Dataset>,
     ) -> Result<Resumed> {
         let begun = Instant::now();
+        if changes.length != AskedLength::default() && Series::includes(run) {
+            usage!(
+                "--resume {}: this is one run of a series, whose runs have the same length: leave --epochs and --time out, or \
+                 train a new series with more of them",
+                run.display()
+            );
+        }
         let (folder, config) = match resume(run, changes)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
@@ -147,7 +156,8 @@ impl Run {
         let report = match outcome {
             Outcome::Interrupted => None,
             Outcome::Finished | Outcome::StoppedEarly => {
-                let report = report::of_run((&folder, &config), &data, trained, runtime)
+                let in_series = Series::includes(folder.path());
+                let report = report::of_run((&folder, &config), &data, trained, in_series, runtime)
                     .context("the finished run cannot be measured and reported")?;
                 let caveats = report.caveats.iter().map(ToString::to_string).collect();
                 let RunReport { split, metrics, line, .. } = &report;

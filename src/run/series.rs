@@ -124,6 +124,15 @@ impl Series {
         Ok(Some(Self { folder: folder.to_owned(), plan, data: None }))
     }
 
+    /// Whether the folder `run` is that of one run of a series.
+    pub fn includes(run: &Path) -> bool {
+        // The name of `.`, and that of a link, are not those of the folder.
+        let Ok(run) = run.canonicalize() else { return false };
+        let (Some(folder), Some(name)) = (run.parent(), run.file_name()) else { return false };
+        let Ok(Some(series)) = Self::open(folder) else { return false };
+        (0..series.plan.runs).any(|index| name == series.folder_name(index).as_str())
+    }
+
     /// States a new place of the data set, a name or a path, for all runs.
     pub fn move_data(&mut self, data: &str) {
         self.plan.config.move_data(data);
@@ -320,6 +329,21 @@ mod tests {
         fs::write(&file, toml::to_string(&invalid).unwrap()).unwrap();
         let message = format!("{:#}", Series::open(place.path()).unwrap_err());
         assert!(message.contains(SERIES_FILE_NAME) && message.contains("batch_size"), "{message}");
+    }
+
+    #[test]
+    fn a_series_includes_its_runs_and_no_other_folder() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join(SERIES_FILE_NAME), toml::to_string(&plan(Kind::Folds, 4)).unwrap())
+            .unwrap();
+        for (name, is_included) in [("fold-1", true), ("fold-4", true), ("fold-5", false), ("mine", false)] {
+            let run = place.path().join(name);
+            assert!(!Series::includes(&run), "{name} is not there yet");
+            fs::create_dir(&run).unwrap();
+            assert_eq!(Series::includes(&run), is_included, "{name}");
+        }
+        assert!(Series::includes(&place.path().join("mine/../fold-1")), "by any path");
+        assert!(!Series::includes(place.path()), "the series itself");
     }
 
     #[test]

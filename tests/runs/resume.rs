@@ -157,6 +157,32 @@ fn the_best_epoch_is_measured_again_on_the_images_of_the_next_ones() {
 }
 
 #[test]
+fn a_run_of_a_series_is_not_made_longer_and_nothing_advises_it() {
+    let images = Images::prepared();
+    train(&images, &["--epochs", "2", "--seeds", "2", "--output", "series"]);
+    train(&images, &["--epochs", "2", "--output", "alone"]);
+    for (run, advice) in [
+        ("series/seed-1", "(a new series with more --epochs or --time)"),
+        ("alone", "(--resume with --epochs"),
+    ] {
+        // As if the last epoch had been much better than the first one.
+        progress(&images, run, |progress| {
+            let rows = progress.get_mut("history").unwrap().as_array_mut().unwrap();
+            for (row, top1) in rows.iter_mut().zip([0.0, 1.0]) {
+                row.as_table_mut().unwrap().insert("val_top1".to_owned(), top1.into());
+            }
+        });
+        fs::remove_file(images.path(run).join("report.html")).unwrap();
+        resume(&images, run, &[]).success().stderr(contains("still improving").and(contains(advice)));
+    }
+    let longer = || contains("train longer").and(contains("a new series")).and(contains("above").not());
+    resume(&images, "series/seed-1", &[]).success().stderr(longer());
+    resume(&images, "series/seed-1", &["data"]).code(2).stderr(contains("--epochs").not());
+    resume(&images, "series/seed-1", &["--epochs", "3"]).code(2).stderr(contains("one run of a series"));
+    resume(&images, "alone", &["--epochs", "3"]).success().stderr(contains("epoch 3/3"));
+}
+
+#[test]
 fn a_run_with_time_is_lengthened_by_time_and_by_epochs() {
     let images = Images::prepared();
     train(&images, &["--time", "1s", "--output", "run"]);

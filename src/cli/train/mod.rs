@@ -196,11 +196,7 @@ impl Train {
                 Resumed::Ready(run) => *run,
                 Resumed::Finished(progress) => {
                     if let Some(data) = &self.data {
-                        usage!(
-                            "--resume {}: this run is finished, so {data} has no effect: leave it out, or train longer with \
-                             --epochs or --time",
-                            run.display()
-                        );
+                        usage!("{}", no_effect(run, data));
                     }
                     runtime.events.emit(Event::notice(already_finished(run, &progress)));
                     return Ok(Status::Done);
@@ -238,7 +234,10 @@ impl Train {
     fn series(&self, series: &Series, first: Option<Run>, runtime: Runtime<'_>) -> Result<Status> {
         let folder = series.folder().display();
         if first.is_none() && self.length != LengthArgs::default() {
-            usage!("--resume {folder}: a series of runs keeps its length: leave --epochs and --time out");
+            usage!(
+                "--resume {folder}: a series of runs keeps its length: leave --epochs and --time out, or train a new series with \
+                 more of them"
+            );
         }
         if first.is_none() && self.resume.is_some() && self.options.bad_file_limit.is_some() {
             usage!("--resume {folder}: a series of runs keeps its limit: leave --bad-file-limit out");
@@ -377,6 +376,12 @@ fn stopped(folder: &Path) -> String {
     format!("stopped and saved; resume with: vitrine train --resume {}", shell_word(folder.display()))
 }
 
+/// The message for a new place of the images of a run that is finished already.
+fn no_effect(run: &Path, data: &str) -> String {
+    let longer = if Series::includes(run) { "" } else { ", or train longer with --epochs or --time" };
+    format!("--resume {}: this run is finished, so {data} has no effect: leave it out{longer}", run.display())
+}
+
 /// The message for `--resume` of a run that is finished already.
 fn already_finished(run: &Path, progress: &Progress) -> String {
     if progress.fitted.is_some() && progress.probe.is_none() {
@@ -385,11 +390,17 @@ fn already_finished(run: &Path, progress: &Progress) -> String {
             run.display()
         );
     }
-    format!(
-        "{} is finished: {} in {}; to train longer, use --epochs above {} or a total --time above {}",
+    let done = format!(
+        "{} is finished: {} in {}",
         run.display(),
         count(progress.epoch, "epoch"),
-        clock(progress.seconds),
+        clock(progress.seconds)
+    );
+    if Series::includes(run) {
+        return format!("{done}; to train longer, train a new series with more --epochs or --time");
+    }
+    format!(
+        "{done}; to train longer, use --epochs above {} or a total --time above {}",
         progress.length.epochs.unwrap_or(progress.epoch),
         clock(progress.seconds)
     )
