@@ -227,8 +227,9 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     if !file.is_file() {
         refuse_series(path)?;
         bail!(
-            "{}: the folder holds no {FILE_NAME}; is it a run folder whose first epoch is done?",
-            path.display()
+            "{path}: the folder holds no {FILE_NAME}; that of a run has one as soon as its first epoch is done or its head is fitted: \
+             `vitrine train --resume {path}` goes on with a run that was stopped",
+            path = path.display()
         );
     }
     Ok(file)

@@ -78,7 +78,13 @@ impl Place {
     }
 
     /// Trains with a recipe, given as TOML, to the end.
-    fn train(&self, dataset: Dataset, recipe: &str, length: AskedLength, events: &Kept) -> FinishedRun {
+    fn train(
+        &self,
+        dataset: Dataset,
+        recipe: &str,
+        length: AskedLength,
+        events: &dyn EventSink,
+    ) -> FinishedRun {
         self.train_with(None, dataset, recipe, length, events)
     }
 
@@ -89,7 +95,7 @@ impl Place {
         dataset: Dataset,
         recipe: &str,
         length: AskedLength,
-        events: &Kept,
+        events: &dyn EventSink,
     ) -> FinishedRun {
         let path = |name: &str| self.0.path().join(name).display().to_string();
         std::fs::write(path("recipe.toml"), recipe).unwrap();
@@ -153,6 +159,28 @@ fn rows_events_and_files_of_a_run_agree() {
     for (index, end) in ends.iter().enumerate() {
         assert_eq!(end.best, end.row.val_top1.unwrap() > highest(index), "epoch {}", index + 1);
     }
+}
+
+/// A sink that notes at the beginning of each epoch whether the run in a folder has a model.
+struct ModelWatch {
+    run: PathBuf,
+    found: Mutex<Vec<bool>>,
+}
+
+impl EventSink for ModelWatch {
+    fn emit(&self, event: Event) {
+        if let Event::EpochStart { .. } = event {
+            self.found.lock().unwrap().push(model_file::locate(&self.run).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_run_has_a_model_as_soon_as_its_first_epoch_is_done() {
+    let place = Place::new();
+    let watch = ModelWatch { run: place.run(), found: Mutex::default() };
+    place.train(drawn([30, 6, 0]), EVEN, AskedLength::default(), &watch);
+    assert_eq!(*watch.found.lock().unwrap(), [false, true, true]);
 }
 
 #[test]

@@ -113,6 +113,19 @@ fn a_missing_report_of_a_finished_run_is_written() {
     assert_eq!(metrics(&images, "run").len(), 3);
 }
 
+#[test]
+fn a_run_without_a_model_says_when_there_is_one_and_how_it_goes_on() {
+    let images = Images::prepared();
+    train(&images, &["--epochs", "1", "--output", "run"]);
+    // As if the program had been killed within the first epoch.
+    fs::remove_file(images.path("run/model.safetensors")).unwrap();
+    vitrine(&images)
+        .args(["classify", "run", "data/red/0.png"])
+        .assert()
+        .failure()
+        .stderr(contains("as soon as its first epoch is done").and(contains("vitrine train --resume run")));
+}
+
 /// The progress in the state of a run, after a change of it.
 fn progress(images: &Images, run: &str, change: impl FnOnce(&mut toml::Table)) -> toml::Table {
     let current = fs::read_to_string(images.path(run).join("last/current")).unwrap();

@@ -48,10 +48,17 @@ impl Trainer<'_> {
             self.keep(model, validation, predicted);
         }
         self.folder.write_metrics(&self.state.progress.history)?;
-        if self.session.is_checkpoint_due_after_epoch() || interrupt::requested() {
+        if self.session.is_checkpoint_due_after_epoch() || self.keeps_first_model() || interrupt::requested()
+        {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Whether the next checkpoint writes the first model of the run. It is written at once, so that a run whose first epoch is done
+    /// can be used.
+    fn keeps_first_model(&self) -> bool {
+        self.best.kept.is_some() && !self.folder.model().is_file()
     }
 
     /// Reports the results of the epoch and adds them to the history.
