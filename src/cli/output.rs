@@ -3,14 +3,15 @@
 //! `print!` and `eprintln!` panic if a stream is closed or its disk is full. Here, a result that cannot be written is
 //! an error, and a message that cannot be written is dropped.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
 use crate::events::Event;
-use crate::text::printable_lines;
+use crate::text::{printable, printable_lines};
 
 /// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,16 @@ pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
     let mut stream = io::stdout().lock();
     stream.write_all(bytes)?;
     Ok(stream.flush()?)
+}
+
+/// Whether standard output is a terminal.
+pub(super) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// A name in a field of CSV: exact for programs, and escaped on a terminal, which would interpret control characters.
+pub(super) fn csv_name(name: &str, on_terminal: bool) -> Cow<'_, str> {
+    if on_terminal { printable(name) } else { Cow::Borrowed(name) }
 }
 
 /// Whether messages on standard error are JSON objects.

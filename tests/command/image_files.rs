@@ -35,6 +35,24 @@ fn broken_images_are_named_and_their_number_is_limited() {
     vitrine(&images).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_path_with_a_line_break_is_the_same_in_csv_and_json() {
+    let images = Images::trained();
+    let name = "new\nline.png";
+    std::fs::copy(images.path("data/red/0.png"), images.path(name)).unwrap();
+    for command in ["classify", "embed"] {
+        let rows = |format| {
+            let output = vitrine(&images).args([command, "run", name, "--format", format]).assert().success();
+            String::from_utf8(output.get_output().stdout.clone()).unwrap()
+        };
+        let table = rows("csv");
+        let row = csv::Reader::from_reader(table.as_bytes()).records().next().unwrap().unwrap();
+        let line: Value = serde_json::from_str(rows("jsonl").lines().next().unwrap()).unwrap();
+        assert_eq!((&row[0], line["path"].as_str()), (name, Some(name)), "{command}");
+    }
+}
+
 #[test]
 fn unreadable_validation_images_are_counted_and_limited() {
     let images = Images::new();

@@ -89,7 +89,9 @@ impl Classify {
             return Ok(Status::Done);
         }
         let classifier = classifier.with_limits(self.forward.limits()).with_views(views)?;
-        let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
+        let on_terminal = matches!(target, Target::StandardOutput) && output::is_terminal();
+        let (top, threshold, logits) = (self.top, self.threshold, self.logits);
+        let options = PrintOptions { top, threshold, logits, on_terminal };
         let mut printer = Printer::new(format, options, classifier.card())?;
         let mut destination = Destination::open(&target)?;
         let (mut counts, mut unavailable) = (Counts::default(), InARow::default());

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::table::Table;
-use crate::cli::output::note;
+use crate::cli::output::{csv_name, note};
 use crate::evaluate::MULTI_LABEL_THRESHOLD;
 use crate::model_file::ModelCard;
 use crate::predict::{Prediction, rank};
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// The parts of a result that are printed.
+/// What is printed of a result, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrintOptions {
     /// Number of the most probable classes; `None` for 5, or for all if an image has several labels.
@@ -50,6 +50,8 @@ pub(super) struct PrintOptions {
     pub(super) threshold: Option<f64>,
     /// Whether the logits of all classes are added.
     pub(super) logits: bool,
+    /// Whether a terminal shows the results.
+    pub(super) on_terminal: bool,
 }
 
 #[derive(Serialize)]
@@ -88,8 +90,8 @@ impl<'a> Printer<'a> {
         Ok(Self { format, options, card, out: header.as_bytes().to_vec(), table })
     }
 
-    /// Adds the result of one image. Names are exact in JSON. In text and CSV, control characters, which a terminal
-    /// would interpret, are escaped.
+    /// Adds the result of one image. Names are exact in JSON and CSV. In text, and in CSV on a terminal, control
+    /// characters, which a terminal would interpret, are escaped.
     ///
     /// # Errors
     /// If the result cannot be formatted.
@@ -116,17 +118,14 @@ impl<'a> Printer<'a> {
             }
             Format::Csv => {
                 let mut writer = csv::Writer::from_writer(Vec::new());
+                let on_terminal = self.options.on_terminal;
+                let path = csv_name(path, on_terminal);
                 for (rank, p) in predictions.iter().enumerate() {
-                    writer.serialize((
-                        printable(path),
-                        rank + 1,
-                        printable(&p.label),
-                        p.index,
-                        p.probability,
-                    ))?;
+                    let label = csv_name(&p.label, on_terminal);
+                    writer.serialize((&path, rank + 1, label, p.index, p.probability))?;
                 }
                 if predictions.is_empty() {
-                    writer.write_record([&*printable(path), "", "", "", ""])?;
+                    writer.write_record([&*path, "", "", "", ""])?;
                 }
                 out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
             }
@@ -193,9 +192,14 @@ mod tests {
 
     /// The output for one image with these logits, and two classes with control characters in their names.
     fn printed(format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
+        printed_by(&interpreted(), format, threshold, logits)
+    }
+
+    /// A model of two classes with control characters in their names.
+    fn interpreted() -> ModelCard {
         let classes = vec!["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
         let model = vitrine_models::preset::find("vit_pico_patch4_32").unwrap().with_num_classes(2);
-        printed_by(&ModelCard::new(model, classes, preprocessing()), format, threshold, logits)
+        ModelCard::new(model, classes, preprocessing())
     }
 
     fn preprocessing() -> Preprocessing {
@@ -212,25 +216,41 @@ mod tests {
 
     /// The output for one image of a model with this card.
     fn printed_by(card: &ModelCard, format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
-        let options = PrintOptions { top: Some(2), threshold, logits: false };
+        printed_with(card, format, PrintOptions { threshold, ..OPTIONS }, logits)
+    }
+
+    const OPTIONS: PrintOptions =
+        PrintOptions { top: Some(2), threshold: None, logits: false, on_terminal: false };
+
+    fn printed_with(card: &ModelCard, format: Format, options: PrintOptions, logits: &[f32]) -> String {
         let mut printer = Printer::new(format, options, card).unwrap();
         printer.result("a\u{7}.png", logits).unwrap();
         String::from_utf8(printer.out).unwrap()
     }
 
     #[test]
-    fn control_characters_are_escaped_in_text_and_csv_and_exact_in_json() {
+    fn control_characters_are_escaped_in_text_and_exact_in_json_and_csv() {
         let logits = [2.0, 0.0];
         assert_eq!(
             printed(Format::Text, None, &logits),
             "a\\u0007.png: \\u001b[31mred 88.1%, two\\nlines 11.9%\n"
         );
         let csv = printed(Format::Csv, None, &logits);
-        assert!(csv.contains("a\\u0007.png,1,\\u001b[31mred,0,0.88"), "{csv}");
-        assert_eq!(csv.lines().count(), 3);
+        let rows: Vec<csv::StringRecord> =
+            csv::Reader::from_reader(csv.as_bytes()).records().map(Result::unwrap).collect();
+        let named: Vec<[&str; 3]> = rows.iter().map(|row| [&row[0], &row[1], &row[2]]).collect();
+        assert_eq!(named, [["a\u{7}.png", "1", "\u{1b}[31mred"], ["a\u{7}.png", "2", "two\nlines"]]);
         let json: serde_json::Value = serde_json::from_str(&printed(Format::Jsonl, None, &logits)).unwrap();
         assert_eq!(json["predictions"][1]["label"], "two\nlines");
         assert_eq!(json["path"], "a\u{7}.png");
+    }
+
+    #[test]
+    fn csv_on_a_terminal_has_no_control_characters() {
+        let options = PrintOptions { on_terminal: true, ..OPTIONS };
+        let csv = printed_with(&interpreted(), Format::Csv, options, &[2.0, 0.0]);
+        assert!(csv.contains("a\\u0007.png,1,\\u001b[31mred,0,0.88"), "{csv}");
+        assert_eq!(csv.lines().count(), 3);
     }
 
     #[test]
@@ -246,7 +266,7 @@ mod tests {
         let json = printed_by(&card, Format::Jsonl, None, &[-2.0, -1.0, -3.0]);
         assert!(json.ends_with("\"predictions\":[]}\n"), "{json}");
         let csv = printed_by(&card, Format::Csv, None, &[-2.0, -1.0, -3.0]);
-        assert_eq!(csv.lines().nth(1), Some("a\\u0007.png,,,,"), "{csv}");
+        assert_eq!(csv.lines().nth(1), Some("a\u{7}.png,,,,"), "{csv}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 
 use super::Format;
-use crate::cli::output::{self, note};
+use crate::cli::output::{self, csv_name, note};
 use crate::embed::Embeddings;
 use crate::files::AtomicFile;
 use crate::flags::explained;
@@ -86,7 +86,10 @@ pub(super) struct Lines {
 
 enum Form {
     Json,
-    Csv,
+    Csv {
+        /// Whether a terminal shows the lines.
+        on_terminal: bool,
+    },
     Parquet(Box<Rows>),
 }
 
@@ -155,7 +158,10 @@ impl Lines {
     pub(super) fn new(format: Format, dim: usize, output: Option<&Path>) -> Result<Self> {
         let columns = (0..dim).map(|place| format!(",e{place}"));
         let (form, header) = match format {
-            Format::Csv => (Form::Csv, format!("path{}\n", columns.collect::<String>())),
+            Format::Csv => {
+                let on_terminal = output.is_none() && output::is_terminal();
+                (Form::Csv { on_terminal }, format!("path{}\n", columns.collect::<String>()))
+            }
             Format::Parquet => (Form::Parquet(Box::new(Rows::new()?)), String::new()),
             Format::Jsonl | Format::Npy | Format::Safetensors => (Form::Json, String::new()),
         };
@@ -169,9 +175,9 @@ impl Lines {
                 serde_json::to_writer(&mut self.out, &Line { path, embedding })?;
                 self.out.push(b'\n');
             }
-            Form::Csv => {
+            Form::Csv { on_terminal } => {
                 let mut writer = csv::Writer::from_writer(Vec::new());
-                writer.serialize((printable(path), embedding))?;
+                writer.serialize((csv_name(path, *on_terminal), embedding))?;
                 self.out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
             }
             Form::Parquet(rows) => rows.add(path, embedding)?,
