@@ -1,7 +1,7 @@
 //! The contents of an archive, collected entry by entry: images, IDX and CIFAR files, and files that are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,14 +53,14 @@ impl<'a> ArchiveContents<'a> {
         name: String,
         claimed: u64,
         content: impl Read,
-    ) -> Result<(), DatasetError> {
-        let read = read_image(&name, claimed, content, self.limits.file);
-        let bytes = match read.map_err(|error| self.damaged_at(&name, &error))? {
-            Ok(bytes) => bytes,
-            Err(reason) => {
+    ) -> Result<io::Result<()>, DatasetError> {
+        let bytes = match read_image(&name, claimed, content, self.limits.file) {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(reason)) => {
                 self.left_out.add(shown, reason);
-                return Ok(());
+                return Ok(Ok(()));
             }
+            Err(error) => return Ok(Err(error)),
         };
         self.image_bytes += bytes.len() as u64;
         if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
@@ -75,7 +75,7 @@ impl<'a> ArchiveContents<'a> {
                 "the archive holds several files of this name, of which the last one is used".to_owned();
             self.left_out.add(shown, Reason::Unreadable(Fault::Other(problem)));
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Keeps an image in memory, or in a temporary file once the limit on memory is reached.
@@ -104,7 +104,8 @@ impl<'a> ArchiveContents<'a> {
     fn add_blob(&mut self, shown: String, name: &str, content: impl Read) -> Result<(), DatasetError> {
         let left = MAX_DATA_BYTES - self.blob_bytes;
         let mut bytes = Vec::new();
-        content.take(left + 1).read_to_end(&mut bytes).map_err(|error| self.damaged_at(name, &error))?;
+        let read = content.take(left + 1).read_to_end(&mut bytes);
+        read.map_err(|error| self.damaged(&format!("at '{name}'"), &error))?;
         if bytes.len() as u64 > left {
             let problem = format!(
                 "unpacks to more than {MAX_DATA_BYTES} bytes at '{name}': unpack it and give the folder"
@@ -119,10 +120,6 @@ impl<'a> ArchiveContents<'a> {
     /// The name of an entry in messages.
     fn within(&self, name: &str) -> String {
         format!("{}/{name}", shown(self.path))
-    }
-
-    fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
-        self.damaged(&format!("at '{name}'"), error)
     }
 }
 
@@ -141,15 +138,20 @@ impl Entries for ArchiveContents<'_> {
         }
     }
 
-    fn add_file(&mut self, name: &[u8], claimed: u64, content: impl Read) -> Result<(), DatasetError> {
+    fn add_file(
+        &mut self,
+        name: &[u8],
+        claimed: u64,
+        content: impl Read,
+    ) -> Result<io::Result<()>, DatasetError> {
         let Some(name) = normalized(name) else {
             self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
-            return Ok(());
+            return Ok(Ok(()));
         };
         let shown = self.within(&name);
         let file_name = name.rsplit('/').next().unwrap_or_default();
         if idx::is_name(file_name) || cifar::is_name(file_name) {
-            return self.add_blob(shown, &name, content);
+            return self.add_blob(shown, &name, content).map(Ok);
         }
         self.add_image(shown, name, claimed, content)
     }

@@ -18,8 +18,14 @@ pub(super) trait Entries {
     fn add_folder(&mut self, name: &[u8]);
 
     /// Takes a file. `claimed` is its size according to the header, which may be wrong: no more than a limit is read in
-    /// any case.
-    fn add_file(&mut self, name: &[u8], claimed: u64, content: impl Read) -> Result<(), DatasetError>;
+    /// any case, and nothing of a file whose name says that it is no image. The inner error is that of reading an image,
+    /// or what may be one, which then is not taken.
+    fn add_file(
+        &mut self,
+        name: &[u8],
+        claimed: u64,
+        content: impl Read,
+    ) -> Result<io::Result<()>, DatasetError>;
 
     /// Takes note of an entry, or of a part of the archive, that is not used. `name` is the one that messages use.
     fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError>;
@@ -59,7 +65,8 @@ pub(super) trait Entries {
     }
 }
 
-/// The bytes of a file that is an image, by its name or its first bytes, or why it is left out.
+/// The bytes of a file that is an image, by its name or its first bytes, or why it is left out. Nothing is read if the
+/// name is enough to leave it out.
 ///
 /// # Errors
 ///
@@ -70,9 +77,13 @@ pub(super) fn read_image(
     mut content: impl Read,
     limit: u64,
 ) -> io::Result<Result<Vec<u8>, Reason>> {
-    let mut bytes = Vec::new();
-    content.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
-    match FileKind::of(name.rsplit('/').next().unwrap_or_default(), || bytes.clone()) {
+    let (mut bytes, mut read) = (Vec::new(), Ok(0));
+    let kind = FileKind::of(name.rsplit('/').next().unwrap_or_default(), || {
+        read = content.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes);
+        bytes.clone()
+    });
+    read?;
+    match kind {
         FileKind::Image => {}
         FileKind::Unsupported(format) => return Ok(Err(Reason::Unsupported(format))),
         FileKind::Other => return Ok(Err(Reason::NoImage)),

@@ -1,6 +1,6 @@
 //! The images of an archive one after the other, in the memory of one.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -20,7 +20,8 @@ pub fn is_archive_name(name: &str) -> bool {
 }
 
 /// Passes the images of a local archive to `found`, in their order, until it breaks off: each in memory, or with its name and why it
-/// cannot be used. An image's name is the path of the archive, and its own in it. Returns the files that are no images, or hidden.
+/// cannot be used: one that is damaged in a zip archive is among these. An image's name is the path of the archive, and its own in it.
+/// Returns the files that are no images, or hidden.
 ///
 /// # Errors
 ///
@@ -114,16 +115,21 @@ impl<F: FnMut(Result<ImageSource, (String, String)>) -> ControlFlow<()>> Entries
 
     fn add_folder(&mut self, _: &[u8]) {}
 
-    fn add_file(&mut self, name: &[u8], claimed: u64, content: impl Read) -> Result<(), DatasetError> {
+    fn add_file(
+        &mut self,
+        name: &[u8],
+        claimed: u64,
+        content: impl Read,
+    ) -> Result<io::Result<()>, DatasetError> {
         let within = |name: &str| format!("{}/{name}", shown(self.path));
         let Some(name) = normalized(name) else {
-            return self.leave_out(within(&shown_bytes(name)), Reason::Hidden);
+            return self.leave_out(within(&shown_bytes(name)), Reason::Hidden).map(Ok);
         };
-        let (shown, limit) = (within(&name), self.max_file_bytes);
-        let read = read_image(&name, claimed, content, limit);
-        match read.map_err(|error| self.damaged(&format!("at '{name}'"), &error))? {
-            Ok(bytes) => self.pass(Ok(ImageSource::Encoded { name: shown, bytes: bytes.into() })),
-            Err(reason) => self.leave_out(shown, reason),
+        let shown = within(&name);
+        match read_image(&name, claimed, content, self.max_file_bytes) {
+            Ok(Ok(bytes)) => self.pass(Ok(ImageSource::Encoded { name: shown, bytes: bytes.into() })).map(Ok),
+            Ok(Err(reason)) => self.leave_out(shown, reason).map(Ok),
+            Err(error) => Ok(Err(error)),
         }
     }
 

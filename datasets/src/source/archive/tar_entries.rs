@@ -5,6 +5,7 @@ use std::io::{self, Read};
 
 use super::entries::{Entries, EntryKind};
 use crate::DatasetError;
+use crate::files::shown_bytes;
 
 /// Largest total size of the headers and long names between two files of a tar archive.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
@@ -162,7 +163,11 @@ fn read_tar_entry<R: Read>(
                 "its name has a line break, which cannot be read in this archive: rename it",
             )?;
         }
-        EntryKind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
+        EntryKind::File => {
+            // What follows a damaged file cannot be found.
+            let read = contents.add_file(&name, entry.size(), &mut *entry)?;
+            read.map_err(|error| contents.damaged(&format!("at '{}'", shown_bytes(&name)), &error))?;
+        }
         EntryKind::Folder => contents.add_folder(&name),
         EntryKind::Other(problem) => contents.add_other(&name, problem)?,
         EntryKind::Metadata => {}

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 
 use zip::CompressionMethod;
+use zip::result::ZipError;
 
 use super::entries::{Entries, EntryKind};
 use crate::DatasetError;
@@ -40,23 +41,51 @@ fn read_zip_entries<R: Read + io::Seek>(
     contents: &mut impl Entries,
 ) -> Result<(), DatasetError> {
     for index in 0..archive.len() {
-        let place = format!("at entry {index}");
-        let entry = archive.by_index(index).map_err(|error| match error {
-            zip::result::ZipError::UnsupportedArchive(problem) => contents.not_supported(problem),
-            error => contents.damaged(&place, &error),
-        })?;
-        if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
-            return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
-        }
-        // The `zip` crate decodes a name that is not UTF-8 as code page 437, in which every byte is a character.
-        // Some Windows programs separate folders by backslashes.
-        let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.replace('\\', "/");
-        match EntryKind::of_zip(entry.unix_mode(), entry.is_dir()) {
-            EntryKind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
+        let listed = archive.by_index_data(index).and_then(|entry| {
+            // The `zip` crate decodes a name that is not UTF-8 as code page 437, in which every byte is a character.
+            // Some Windows programs separate folders by backslashes.
+            let name = entry.name()?.replace('\\', "/");
+            Ok((name, EntryKind::of_zip(entry.unix_mode(), entry.is_dir())))
+        });
+        let (name, kind) = listed.map_err(|error| contents.damaged(&format!("at entry {index}"), &error))?;
+        match kind {
+            EntryKind::File => read_zip_file(&mut archive, (index, name.as_bytes()), contents)?,
             EntryKind::Folder => contents.add_folder(name.as_bytes()),
             EntryKind::Other(problem) => contents.add_other(name.as_bytes(), problem)?,
             EntryKind::Metadata => {}
         }
     }
     Ok(())
+}
+
+/// Passes a file of a zip archive to `contents`. An image that is damaged costs no other, since the archive's directory
+/// says where each file is.
+fn read_zip_file<R: Read + io::Seek>(
+    archive: &mut zip::ZipArchive<R>,
+    (index, name): (usize, &[u8]),
+    contents: &mut impl Entries,
+) -> Result<(), DatasetError> {
+    let read = match archive.by_index(index) {
+        Ok(entry) => match entry.compression() {
+            CompressionMethod::Stored | CompressionMethod::Deflated => {
+                contents.add_file(name, entry.size(), entry)?
+            }
+            other => return Err(contents.not_supported(&format!("compressed by {other}"))),
+        },
+        Err(ZipError::UnsupportedArchive(problem)) => return Err(contents.not_supported(problem)),
+        Err(error) => contents.add_file(name, 0, Missing(error))?,
+    };
+    match read {
+        Ok(()) => Ok(()),
+        Err(error) => contents.add_other(name, &format!("it is damaged: {error}")),
+    }
+}
+
+/// The content of a file that is not where the archive's directory says.
+struct Missing(ZipError);
+
+impl Read for Missing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::new(io::ErrorKind::InvalidData, self.0.to_string()))
+    }
 }

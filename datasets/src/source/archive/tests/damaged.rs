@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use super::super::contents::{ArchiveContents, UnpackLimits};
-use super::super::{ArchiveFormat, read, read_tar, read_zip};
+use super::super::{ArchiveFormat, read, read_archive, read_tar, read_zip};
 use super::{Entries, archives, gzip, tar_of, write, zip_of};
 use crate::{ImageSource, source};
 
@@ -70,20 +71,69 @@ fn a_tar_archive_that_was_truncated_between_files_gives_a_remark() {
     }
 }
 
+/// The places in a zip archive where a header with this signature begins.
+fn places(zip: &[u8], signature: &[u8]) -> Vec<usize> {
+    (0..zip.len()).filter(|&at| zip[at..].starts_with(signature)).collect()
+}
+
+/// A zip archive of six images, of which three are damaged, each in another way, and of a damaged file that is no image.
+fn damaged_zip() -> (TempDir, PathBuf) {
+    let names = ["a/1.png", "a/2.png", "a/3.png", "a/4.png", "b/5.png", "b/6.png", "notes.txt"];
+    let mut zip = zip_of(&names.map(|name| (name, name.as_bytes())));
+    let (local, listed) = (places(&zip, b"PK\x03\x04"), places(&zip, b"PK\x01\x02"));
+    // Checksums that are wrong, a block of a kind that deflate does not have, and no header.
+    zip[listed[0] + 16] ^= 1;
+    zip[listed[6] + 16] ^= 1;
+    let content = local[1] + 30 + names[1].len() + usize::from(zip[local[1] + 28]);
+    zip[content] = 0xff;
+    zip[local[2]] = 0;
+    write("pets.zip", &zip)
+}
+
+#[test]
+fn damaged_images_of_a_zip_archive_are_left_out_and_the_others_are_read() {
+    let (_folder, path) = damaged_zip();
+    let found = source::read(&path).unwrap();
+    assert_eq!((found.classes, found.train.len()), (vec!["a".to_owned(), "b".to_owned()], 3));
+    let bad = &found.left_out.unreadable;
+    let names: Vec<&str> = bad.iter().filter_map(|bad| bad.name.rsplit('/').next()).collect();
+    assert_eq!(names, ["1.png", "2.png", "3.png"]);
+    assert!(bad.iter().all(|bad| bad.message.starts_with("it is damaged: ")), "{bad:?}");
+    assert_eq!(found.left_out.no_images.count, 1);
+}
+
+#[test]
+fn damaged_images_of_a_zip_archive_hold_back_no_other_in_a_stream() {
+    let (_folder, path) = damaged_zip();
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+    let others = read_archive(&path, 1000, |image| {
+        match image {
+            Ok(image) => whole.push(image.name()),
+            Err((name, problem)) => damaged.push(format!("{name}: {problem}")),
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(others.unwrap().no_images.count, 1);
+    let ends = |names: &[String], parts: [&str; 3]| {
+        names.len() == 3 && names.iter().zip(parts).all(|(name, part)| name.contains(part))
+    };
+    assert!(ends(&whole, ["pets.zip/a/4.png", "pets.zip/b/5.png", "pets.zip/b/6.png"]), "{whole:?}");
+    let parts = ["a/1.png: it is damaged", "a/2.png: it is damaged", "a/3.png: it is damaged"];
+    assert!(ends(&damaged, parts), "{damaged:?}");
+}
+
 #[test]
 fn encrypted_zip_archives_and_other_compressions_are_reported_as_unsupported() {
     let mut zip = zip_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d")]);
     for (start, flags) in [(b"PK\x03\x04", 6), (b"PK\x01\x02", 8)] {
-        let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(start)).collect();
-        places.into_iter().for_each(|at| zip[at + flags] |= 1);
+        places(&zip, start).into_iter().for_each(|at| zip[at + flags] |= 1);
     }
     let (_folder, path) = write("pets.zip", &zip);
     let message = source::read(&path).unwrap_err().to_string();
     assert!(message.contains("Password") && message.contains("unpack it"), "{message}");
     let mut zip = zip_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d")]);
     for (start, method) in [(b"PK\x03\x04", 8), (b"PK\x01\x02", 10)] {
-        let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(start)).collect();
-        places.into_iter().for_each(|at| zip[at + method] = 12);
+        places(&zip, start).into_iter().for_each(|at| zip[at + method] = 12);
     }
     let (_folder, path) = write("pets.zip", &zip);
     let message = source::read(&path).unwrap_err().to_string();
