@@ -81,7 +81,7 @@ impl Run {
         let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
-        let bad_files = check_unreadable(&data, &dataset, &config, events)?;
+        let bad_files = check_unreadable(&data, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         announce(&dataset, reasons, &config, &folder, events);
@@ -224,21 +224,10 @@ fn announce(
 }
 
 /// Refuses a data set with too many unreadable images, before the run folder is created.
-fn check_unreadable(
-    data: &RunData,
-    dataset: &Dataset,
-    config: &RunConfig,
-    events: &dyn EventSink,
-) -> Result<BadFiles> {
+fn check_unreadable(data: &RunData, config: &RunConfig, events: &dyn EventSink) -> Result<BadFiles> {
     let mut bad_files = BadFiles::default();
     for split in Split::ALL {
-        let mut bad = data.bad(split);
-        let mut total = dataset.split(split).len();
-        if split == Split::Train {
-            // Files that the data set could not assign to any split count as training images.
-            bad.extend(dataset.left_out.unreadable.iter().cloned());
-            total += dataset.left_out.unreadable.len();
-        }
+        let (bad, total) = data.unreadable(split);
         bad_files.judge(config.recipe.bad_file_limit, split, (&bad, total), events)?;
     }
     Ok(bad_files)

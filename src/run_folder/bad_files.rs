@@ -1,7 +1,7 @@
 //! The limit on unreadable images in each split of a run, and the warning about those within the limit.
 
 use anyhow::{Result, bail};
-use vitrine_datasets::{BadFile, Split};
+use vitrine_datasets::{BadFile, Inventory, Split};
 
 use crate::events::{Event, EventSink, adjective};
 use crate::flags::described;
@@ -29,7 +29,23 @@ impl BadFiles {
         (bad, total): (&[BadFile], usize),
         events: &dyn EventSink,
     ) -> Result<()> {
-        let Some(first) = bad.first() else { return Ok(()) };
+        if let Some(event) = self.verdict(limit, split, (bad, total))? {
+            events.emit(event);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::judge`], but returns the event.
+    ///
+    /// # Errors
+    /// As for [`Self::judge`].
+    pub(super) fn verdict(
+        &mut self,
+        limit: f64,
+        split: Split,
+        (bad, total): (&[BadFile], usize),
+    ) -> Result<Option<Event>> {
+        let Some(first) = bad.first() else { return Ok(None) };
         if bad.len() > allowed(total, limit) {
             let stated = match limit > 0.0 {
                 true => format!(
@@ -48,17 +64,21 @@ impl BadFiles {
             );
         }
         let reported = &mut self.reported[split as usize];
-        if bad.len() > *reported {
-            *reported = bad.len();
-            events.emit(Event::UnreadableImages {
-                split,
-                unreadable: bad.len(),
-                images: total,
-                first: first.clone(),
-            });
+        if bad.len() <= *reported {
+            return Ok(None);
         }
-        Ok(())
+        *reported = bad.len();
+        let (unreadable, first) = (bad.len(), first.clone());
+        Ok(Some(Event::UnreadableImages { split, unreadable, images: total, first }))
     }
+}
+
+/// The unreadable images of a split before training, as far as the first bytes of a file show that it is unreadable, and
+/// the number of all its images. Files that the data set could not assign to any split count as training images.
+pub(super) fn unreadable(images: &Inventory, split: Split) -> (Vec<BadFile>, usize) {
+    let lost: &[BadFile] = if split == Split::Train { &images.left_out.unreadable } else { &[] };
+    let listed = images.of_split(split).filter_map(|image| image.bad.as_ref());
+    (listed.chain(lost).cloned().collect(), images.of_split(split).count() + lost.len())
 }
 
 /// The largest tolerated number of unreadable images in a split of `total`.

@@ -12,6 +12,7 @@ use vitrine_datasets::{
 };
 
 use super::RunFolder;
+use super::bad_files::unreadable;
 use super::config::RunConfig;
 use super::duplicates;
 use super::file_names::{IMAGES, TRAINED_ON};
@@ -135,9 +136,10 @@ impl RunData {
         self.images.of_split(split).map(|image| image.key).collect()
     }
 
-    /// The unreadable images of a split, as far as the first bytes of a file show that it is unreadable.
-    pub fn bad(&self, split: Split) -> Vec<BadFile> {
-        self.images.of_split(split).filter_map(|image| image.bad.clone()).collect()
+    /// The unreadable images of a split, as far as the first bytes of a file show that it is unreadable, and the number of
+    /// all its images. Files that the data set could not assign to any split count as training images.
+    pub fn unreadable(&self, split: Split) -> (Vec<BadFile>, usize) {
+        unreadable(&self.images, split)
     }
 
     /// Writes `images.csv` and `trained_on.json` into the folder of a new run.

@@ -3,8 +3,10 @@
 
 use vitrine_datasets::{Dataset, DatasetError, DecodeLimits, Inventory, Split};
 
+use super::bad_files::{BadFiles, unreadable};
 use super::duplicates;
 use super::images::{check_unseen, check_validation, classes_without_validation};
+use crate::recipe::Recipe;
 
 /// The images of a data set with the splits of a new run, and what that run would say of them.
 #[derive(Clone, Debug)]
@@ -46,9 +48,27 @@ impl Review {
         if problems.is_empty() {
             remarks.extend(classes_without_validation(&unseen));
         }
-        let warnings = remarks.iter().map(|remark| without_prefix(remark)).collect();
+        let (too_many, tolerated) = judge_unreadable(&unseen);
+        problems.extend(too_many);
+        let warnings = tolerated.iter().chain(&remarks).map(|remark| without_prefix(remark)).collect();
         Ok(Self { images, problems, warnings })
     }
+}
+
+/// What training would say of unreadable images with the default limit: an error for each split with too many, and a
+/// warning for each split with fewer.
+fn judge_unreadable(images: &Inventory) -> (Vec<String>, Vec<String>) {
+    let limit = Recipe::default().bad_file_limit;
+    let (mut too_many, mut tolerated) = (Vec::new(), Vec::new());
+    let mut bad_files = BadFiles::default();
+    for split in Split::ALL {
+        let (bad, total) = unreadable(images, split);
+        match bad_files.verdict(limit, split, (&bad, total)) {
+            Ok(event) => tolerated.extend(event.map(|event| event.to_string())),
+            Err(error) => too_many.push(error.to_string()),
+        }
+    }
+    (too_many, tolerated)
 }
 
 /// A remark without the word with which warnings begin.

@@ -162,3 +162,31 @@ fn warnings_about_how_a_data_set_was_read_are_in_the_json_too() {
     // The other fields are those of the data set itself.
     assert_eq!(described["info"]["classes"], json!(["blue", "train_old"]));
 }
+
+#[test]
+fn unreadable_images_are_a_problem_or_a_warning_as_for_train() {
+    let images = Images::new();
+    for (split, shade, count) in [("train", 200, 12), ("val", 150, 4)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], count);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], count);
+        // Other contents, as copies of training images would not be measured.
+        images.write(&format!("data/{split}/red/broken.png"), &format!("no image for {split}"));
+    }
+    let described = inspected(&images);
+    let [problem, warning] = ["problems", "warnings"].map(|list| {
+        let said = described[list].as_array().unwrap();
+        assert_eq!(said.len(), 1, "{described}");
+        said[0].as_str().unwrap()
+    });
+    assert!(problem.starts_with("1 of 9 validation images cannot be read"), "{problem}");
+    assert!(warning.starts_with("1 of 25 training images cannot be read"), "{warning}");
+    let says =
+        |word: &str| contains(format!("{word}: {problem}\n")).and(contains(format!("warning: {warning}\n")));
+    vitrine(&images).args(["inspect", "data"]).assert().code(1).stderr(says("problem"));
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .code(1)
+        .stderr(says("error"));
+}
