@@ -190,3 +190,14 @@ fn unreadable_images_are_a_problem_or_a_warning_as_for_train() {
         .code(1)
         .stderr(says("error"));
 }
+
+#[test]
+fn warnings_about_files_that_are_left_out_are_in_the_json_too() {
+    let images = Images::prepared();
+    images.write("data/red/drawing.svg", "<svg/>");
+    let described = inspected(&images);
+    let warning = described["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("not supported and left out: 1 SVG"), "{described}");
+    let text = vitrine(&images).args(["inspect", "data"]).assert().code(1);
+    text.stderr(contains(format!("warning: {warning}\n")));
+}

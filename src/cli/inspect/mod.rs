@@ -94,7 +94,9 @@ impl Inspect {
         let dataset = images.into_dataset();
         let inspection = vitrine_datasets::inspect(&dataset, &limits);
         if self.json {
-            let warnings = dataset.warnings.iter().chain(&warnings).map(String::as_str).collect();
+            let faults = dataset.left_out.faults();
+            let warnings = dataset.warnings.iter().chain(&faults).chain(&warnings);
+            let warnings = warnings.map(String::as_str).collect();
             let described = Described { inspection: &inspection, problems: &problems, warnings };
             outln!("{}", serde_json::to_string(&described)?)?;
         } else {
