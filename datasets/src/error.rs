@@ -85,9 +85,9 @@ pub enum DatasetError {
     },
     /// A class that is missing from a split.
     #[error(
-        "{}: the class '{class}' is in {present} but not in {missing}: add images of it there, or \
+        "{}: the class '{class}' is in {present} but not in {missing}{}: add images of it there, or \
          remove the class, or correct its name",
-        shown(path)
+        shown(path), look_alike.as_deref().unwrap_or_default()
     )]
     OneSidedClass {
         /// The folder, manifest, or archive.
@@ -98,6 +98,8 @@ pub enum DatasetError {
         present: Split,
         /// A split that has none.
         missing: Split,
+        /// A remark about a class of that split whose name looks like this one, in parentheses and after a space.
+        look_alike: Option<String>,
     },
     /// A separator of labels was stated for a data set without lists of labels.
     #[error(

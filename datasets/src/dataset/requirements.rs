@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::look_alike::difference;
 use crate::{Dataset, DatasetError, SourceKind, Split};
 
 /// Whether each split has images of a class, indexed as [`Split::ALL`].
@@ -33,7 +34,7 @@ impl Dataset {
         let given: Vec<Split> =
             Split::ALL.into_iter().filter(|&split| !self.split(split).is_empty()).collect();
         let mut problems: Vec<DatasetError> =
-            classes.iter().filter_map(|&(class, is_in)| one_sided(data, (class, is_in), &given)).collect();
+            classes.iter().filter_map(|&class| one_sided(data, class, &classes, &given)).collect();
         if let [(class, _)] = &classes[..]
             && !self.info.multi_label
         {
@@ -55,9 +56,14 @@ impl Dataset {
     }
 }
 
-/// The error about a class that is not in the training split, or in only one of several splits. `given` are the splits
-/// that have images.
-fn one_sided(data: &str, (class, is_in): (&str, Presence), given: &[Split]) -> Option<DatasetError> {
+/// The error about a class that is not in the training split, or in only one of several splits. `classes` are all that have
+/// images, and `given` the splits that have some.
+fn one_sided(
+    data: &str,
+    (class, is_in): (&str, Presence),
+    classes: &[(&str, Presence)],
+    given: &[Split],
+) -> Option<DatasetError> {
     let (present, missing): (Vec<Split>, Vec<Split>) =
         given.iter().partition(|&&split| is_in[split as usize]);
     let is_one_sided = missing.contains(&Split::Train) || (present.len() == 1 && !missing.is_empty());
@@ -66,6 +72,16 @@ fn one_sided(data: &str, (class, is_in): (&str, Presence), given: &[Split]) -> O
         class: class.to_owned(),
         present: present[0],
         missing: missing[0],
+        look_alike: look_alike(class, missing[0], classes),
+    })
+}
+
+/// A remark about a class of `split` whose name looks like that of `class`, which the split lacks, if there is one.
+fn look_alike(class: &str, split: Split, classes: &[(&str, Presence)]) -> Option<String> {
+    let mut there = classes.iter().filter(|(_, is_in)| is_in[split as usize]);
+    there.find_map(|(other, _)| {
+        let difference = difference(class, other)?;
+        Some(format!(" (it differs from '{other}' of {split} only in {difference})"))
     })
 }
 
@@ -75,7 +91,12 @@ mod tests {
     use crate::{DatasetInfo, ImageSource, LeftOut, Sample, SourceKind, ValidationOrigin};
 
     /// A data set of drawn images with these labels in its splits.
-    fn labeled([train, val, test]: [&[usize]; 3]) -> Dataset {
+    fn labeled(splits: [&[usize]; 3]) -> Dataset {
+        named(["cat", "dog", "fox"], splits)
+    }
+
+    /// As [`labeled`], with these classes.
+    fn named(classes: [&str; 3], [train, val, test]: [&[usize]; 3]) -> Dataset {
         let samples = |labels: &[usize]| -> Vec<Sample> {
             let source = ImageSource::Drawn { class: 0, seed: 0 };
             labels.iter().map(|&label| Sample { labels: label.into(), source: source.clone() }).collect()
@@ -83,7 +104,7 @@ mod tests {
         Dataset {
             info: DatasetInfo {
                 name: "drawn".to_owned(),
-                classes: ["cat", "dog", "fox"].map(str::to_owned).to_vec(),
+                classes: classes.map(str::to_owned).to_vec(),
                 multi_label: false,
                 source: SourceKind::Shapes,
                 validation: ValidationOrigin::Absent,
@@ -122,5 +143,32 @@ mod tests {
             let first = dataset.check_for_training("pets").err().map(|error| error.to_string());
             assert_eq!(first.as_ref(), problems.first(), "{splits:?}");
         }
+    }
+
+    #[test]
+    fn a_class_that_looks_like_one_of_the_other_split_is_named_with_the_difference() {
+        let messages = |classes: [&str; 3]| -> Vec<String> {
+            let problems = named(classes, [&[0, 1], &[], &[0, 2]]).training_problems("pets");
+            problems.iter().map(ToString::to_string).collect()
+        };
+        let way_out = "add images of it there, or remove the class, or correct its name";
+        assert_eq!(
+            messages(["dog", "Cat", "cat"]),
+            [
+                format!(
+                    "pets: the class 'Cat' is in train but not in test (it differs from 'cat' of test only in case): {way_out}"
+                ),
+                format!(
+                    "pets: the class 'cat' is in test but not in train (it differs from 'Cat' of train only in case): {way_out}"
+                ),
+            ]
+        );
+        let accents = messages(["th\u{e9}", "caf\u{e9}", "cafe\u{301}"]);
+        let remark = "of train only in how its accents are encoded (Unicode normalization))";
+        assert!(
+            accents[1].contains("'cafe\u{301}' is in test") && accents[1].contains(remark),
+            "{accents:?}"
+        );
+        assert!(messages(["dog", "cat", "fox"]).iter().all(|message| !message.contains("differs")));
     }
 }
