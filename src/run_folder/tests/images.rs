@@ -95,7 +95,7 @@ fn an_unreadable_image_that_was_removed_keeps_its_place() {
     assert_eq!([Split::Train, Split::Val].map(|split| names(&again, split)), before);
     let bad: Vec<String> = [Split::Train, Split::Val]
         .iter()
-        .flat_map(|&split| again.bad(split))
+        .flat_map(|&split| again.unreadable(split).0)
         .map(|bad| bad.message)
         .collect();
     assert_eq!(bad.len(), 2);
