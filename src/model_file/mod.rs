@@ -227,9 +227,10 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     if !file.is_file() {
         refuse_series(path)?;
         bail!(
-            "{path}: the folder holds no {FILE_NAME}; that of a run has one as soon as its first epoch is done or its head is fitted: \
-             `vitrine train --resume {path}` goes on with a run that was stopped",
-            path = path.display()
+            "{}: the folder holds no {FILE_NAME}; that of a run has one as soon as its first epoch is done or its head is fitted: \
+             `vitrine train --resume {}` goes on with a run that was stopped",
+            path.display(),
+            shell_word(path.display())
         );
     }
     Ok(file)
