@@ -26,14 +26,12 @@ pub struct NamedModel {
     pub files: Vec<PathBuf>,
     /// Whether they are another library's.
     pub is_imported: bool,
-    /// What those who read the logits should know; `None` if they are those of classes.
-    about_head: Option<String>,
 }
 
 impl NamedModel {
     /// Emits a warning if the logits are not those of classes.
     pub fn warn_of_head(&self, events: &dyn EventSink) {
-        events.emit_warning(self.about_head.as_ref().map(|about| format!("{}: {about}", self.name)));
+        events.emit_warning(self.card.about_head.as_ref().map(|about| format!("{}: {about}", self.name)));
     }
 }
 
@@ -63,7 +61,7 @@ pub fn load(
     if is_own(&path)? {
         let (card, model) = model_file::load_as(&path, device, change)?;
         let files = vec![model_file::locate(&path)?];
-        return Ok(NamedModel { name, source, card, model, files, is_imported: false, about_head: None });
+        return Ok(NamedModel { name, source, card, model, files, is_imported: false });
     }
     let mut imported = import::load(&path, &Options::default())?.at_size_of_images()?;
     for warning in &imported.account.warnings {
@@ -71,10 +69,9 @@ pub fn load(
     }
     imported.card.pretrained = Some(source.clone());
     let (card, files) = (imported.card.clone(), import::files(&path, &imported.account.files));
-    let about_head = imported.about_head.clone();
     let changed = Imported { card: ModelCard { model: change(&card.model), ..card.clone() }, ..imported };
     let model = changed.model(device)?;
-    Ok(NamedModel { name, source, card, model, files, is_imported: true, about_head })
+    Ok(NamedModel { name, source, card, model, files, is_imported: true })
 }
 
 /// Whether a path leads to a model of this program, and not to another library's weights.

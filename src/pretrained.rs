@@ -51,8 +51,7 @@ fn read(Located { path, name, source }: Located) -> Result<Pretrained> {
         return Ok(Pretrained { source, name, card, tensors, has_head, account: None });
     }
     // The head of an embedding is replaced by one for classes.
-    let import::Imported { card, tensors, has_head, account, about_head: _ } =
-        import::load(&path, &Options::default())?;
+    let import::Imported { card, tensors, has_head, account } = import::load(&path, &Options::default())?;
     let card = without_refitted_head(card);
     let has_head = has_head && card.has_classifier();
     Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })

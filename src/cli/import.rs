@@ -115,7 +115,7 @@ impl Import {
         for line in imported.account.lines() {
             note!("{line}");
         }
-        if let Some(about) = &imported.about_head {
+        if let Some(about) = &imported.card.about_head {
             note!("warning: {about}");
         }
         self.check_imported(&imported)?;

@@ -49,7 +49,7 @@ pub(super) fn read(
     let preprocessing = preprocessing_for(&preprocessing, &model);
     let card = ModelCard::new(model, classes, preprocessing).with_multi_label(multi_label);
     let card = ModelCard { mirror_views, resampling, trained_on, ..card };
-    Ok(Imported { card, tensors: adapted.tensors, has_head: true, account, about_head: None })
+    Ok(Imported { card, tensors: adapted.tensors, has_head: true, account })
 }
 
 /// What a card says of that which options may state, too.

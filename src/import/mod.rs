@@ -73,8 +73,6 @@ pub struct Imported {
     pub has_head: bool,
     /// Which keys were used, and where the rest of the description comes from.
     pub account: Account,
-    /// What those who read the logits should know; `None` if they are those of classes.
-    pub about_head: Option<String>,
 }
 
 impl Imported {
@@ -175,8 +173,9 @@ fn read(
     let about_head = about_projection.filter(|_| has_head && metadata.classes.is_none());
     let resampling = layout.resampling(&reading.config);
     let card = ModelCard::new(reading.config, classes, pipeline);
-    let card = ModelCard { resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
-    Ok(Imported { card, tensors, has_head, account, about_head })
+    let card =
+        ModelCard { about_head, resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
+    Ok(Imported { card, tensors, has_head, account })
 }
 
 /// Refuses tensors whose names do not tell whether a model has rotary positions, unless a configuration does.

@@ -59,6 +59,9 @@ pub struct ModelCard {
     /// Class names, in the order of the logits; none for a model without a classifier, a backbone. Such a card has format
     /// 3 or more, so that earlier programs refuse it. Its architecture has one class, whose head is not stored.
     pub classes: Vec<String>,
+    /// What those who read the logits should know; `None` if they are those of classes. Earlier versions did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about_head: Option<String>,
     /// Whether an image has any number of classes: every logit is then judged by itself, by the logistic function. Such a
     /// card has format 2 or more, so that earlier programs refuse it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -184,6 +187,7 @@ impl ModelCard {
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             model,
             classes,
+            about_head: None,
             multi_label: false,
             int8: false,
             preprocessing,

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use assert_cmd::Command;
 use serde_json::{Value, json};
 use vitrine::import::Imported;
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::NamedTensor;
 
-use super::{File, Folder, Stored, config, stored};
+use super::{File, Folder, Stored, config, import_command, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
 const CASES: [&str; 35] = [
@@ -206,7 +207,7 @@ fn errors_name_the_key_that_contradicts_the_tensors() {
 #[test]
 fn a_head_that_projects_to_texts_is_told_from_a_classifier() {
     let about_head =
-        |file: &File, case: &str| Folder::new(file, Some(&config(case))).load().unwrap().about_head;
+        |file: &File, case: &str| Folder::new(file, Some(&config(case))).load().unwrap().card.about_head;
     let [of_timm, of_hugging_face] = ["timm_clip", "hf_clip"].map(stored);
     assert_eq!(about_head(&of_timm, "timm_clip"), None);
     assert!(about_head(&of_hugging_face, "hf_clip").unwrap().contains("CLIP's projection"));
@@ -214,4 +215,20 @@ fn a_head_that_projects_to_texts_is_told_from_a_classifier() {
     let mut without_bias = of_timm;
     without_bias.get_mut("head.bias").unwrap().bytes.fill(0);
     assert!(about_head(&without_bias, "timm_clip").unwrap().contains("CLIP's projection"));
+}
+
+#[test]
+fn a_model_file_keeps_that_its_head_projects_to_texts() {
+    for (case, is_projection) in [("hf_clip", true), ("hf_vit", false)] {
+        let folder = Folder::new(&stored(case), Some(&config(case)));
+        let [model, image] = ["made.safetensors", "image.png"].map(|name| folder.path().join(name));
+        import_command(folder.path(), &model).assert().success();
+        let file = std::fs::read(&model).unwrap();
+        assert_eq!(String::from_utf8_lossy(&file).contains("about_head"), is_projection, "{case}");
+        image::save_buffer(&image, &[90; 32 * 32 * 3], 32, 32, image::ColorType::Rgb8).unwrap();
+        let mut classify = Command::cargo_bin("vitrine").unwrap();
+        let output = classify.arg("classify").args([&model, &image]).assert().success().get_output().clone();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told.contains("CLIP's projection"), is_projection, "{case}: {told}");
+    }
 }
