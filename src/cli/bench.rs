@@ -20,6 +20,7 @@ use crate::events::EventSink;
 use crate::hub;
 use crate::learner::Learner;
 use crate::memory::{self, Work};
+use crate::model_file;
 use crate::named_model::{self, NamedModel};
 use crate::plan;
 use crate::recipe::Recipe;
@@ -113,20 +114,33 @@ enum Source {
 }
 
 impl Measured {
-    /// The model that `--model` names.
+    /// The model that `--model` names, if it passes a check, before which the weights of a model file are not read.
     ///
     /// # Errors
-    /// If there is no such model, or it cannot be read.
-    fn named(name: &str, device: &Device, log: &Log) -> Result<Self> {
+    /// If there is no such model, it does not pass the check, or it cannot be read.
+    fn named(
+        name: &str,
+        device: &Device,
+        log: &Log,
+        check: impl Fn(&ModelConfig) -> Result<()>,
+    ) -> Result<Self> {
         // A file or folder that is called like a preset is `./NAME`.
-        let is_file = Path::new(name).exists() && !name.ends_with(".toml") && preset::find(name).is_none();
-        if is_file || hub::is_repository(name) {
-            let NamedModel { name, model, .. } =
-                named_model::load(Path::new(name), false, device, ModelConfig::clone, log)?;
-            return Ok(Self { name, source: Source::Stored(Box::new(model)) });
+        let path = Path::new(name);
+        let is_file = path.exists() && !name.ends_with(".toml") && preset::find(name).is_none();
+        if !is_file && !hub::is_repository(name) {
+            let (name, config, _) = plan::named_model(name)?;
+            check(&config)?;
+            return Ok(Self { name, source: Source::Architecture(Box::new(config)) });
         }
-        let (name, config, _) = plan::named_model(name)?;
-        Ok(Self { name, source: Source::Architecture(Box::new(config)) })
+        let card = model_file::read_card(path).ok();
+        if let Some(card) = &card {
+            check(&card.model)?;
+        }
+        let NamedModel { name, model, .. } = named_model::load(path, false, device, ModelConfig::clone, log)?;
+        if card.is_none() {
+            check(model.config())?;
+        }
+        Ok(Self { name, source: Source::Stored(Box::new(model)) })
     }
 
     fn config(&self) -> &ModelConfig {
@@ -168,8 +182,6 @@ impl Bench {
         self.threads.apply()?;
         let log = Log::text();
         let found = self.device.select(&log)?;
-        let measured = Measured::named(&self.model, &found.device, &log)?;
-        let config = measured.config();
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
@@ -180,7 +192,10 @@ impl Bench {
             true => Work::Inference(batch_size),
             false => Work::Training(&recipe, batch_size),
         };
-        (&log as &dyn EventSink).emit_warning(memory::check(config, work, &found)?);
+        let measured = Measured::named(&self.model, &found.device, &log, |config| {
+            (&log as &dyn EventSink).emit_warning(memory::check(config, work, &found)?);
+            Ok(())
+        })?;
         let device = found.device;
         let train = if self.inference_only { Vec::new() } else { self.train(&measured, &device)? };
         let name = measured.name.clone();

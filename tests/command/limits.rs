@@ -1,7 +1,13 @@
 //! Sizes that no machine has the memory for are errors that say what to lower, and leave no files.
 
+use std::collections::HashMap;
+
 use predicates::prelude::*;
 use predicates::str::contains;
+use vitrine::model_file::{KEY, ModelCard, read};
+use vitrine::weights_file::{Precision, save};
+use vitrine_datasets::Preprocessing;
+use vitrine_models::{ImageSize, ModelConfig, Position};
 
 use crate::support::{Images, TINY, vitrine};
 
@@ -48,6 +54,28 @@ fn training_that_exceeds_the_memory_is_refused_before_a_run_folder_is_made() {
     for command in [&["classify", "run", "data"][..], &["evaluate", "run", "data"]] {
         vitrine(&images).args(command).args(["--batch-size", "60000"]).assert().success();
     }
+}
+
+#[test]
+fn bench_refuses_a_model_file_by_its_header_before_it_reads_the_weights() {
+    let images = Images::trained();
+    let (card, weights) = read(&images.path("run")).unwrap();
+    let large = ModelConfig {
+        image_size: ImageSize::square(8192),
+        depth: 400.into(),
+        position: Position::None,
+        ..card.model
+    };
+    let preprocessing = Preprocessing { image_size: [8192; 2], ..card.preprocessing };
+    let card = ModelCard { model: large, preprocessing, ..card };
+    let header = HashMap::from([(KEY.to_owned(), serde_json::to_string(&card).unwrap())]);
+    // They would not fit.
+    save(&images.path("large.safetensors"), &weights, &[], Precision::F32, header).unwrap();
+    vitrine(&images)
+        .args(["bench", "--model", "large.safetensors"])
+        .assert()
+        .code(1)
+        .stderr(contains("GB of memory is needed"));
 }
 
 #[test]
