@@ -39,17 +39,12 @@ impl Family {
         let family = Self::nearest(config);
         let unknown = family.missing_everywhere(config);
         if !unknown.is_empty() {
-            let own = match config.pool {
-                Pool::TwoDepths { .. } => {
-                    ", and `vitrine train --pretrained ... --pool own` makes heads for other libraries"
-                }
-                _ => "",
-            };
             usage!(
                 "--layout {}: no other library has this architecture, because of its {}; --layout onnx writes most models for ONNX \
-                 Runtime{own}",
+                 Runtime{}",
                 Layout::from(library).name(),
-                unknown.join(", ")
+                unknown.join(", "),
+                other_head(config, &unknown)
             );
         }
         let missing = family.missing(config, library);
@@ -250,6 +245,18 @@ impl Family {
 /// The keys of the requirements that are not met.
 fn unmet(requirements: impl IntoIterator<Item = Requirement>) -> Vec<&'static str> {
     requirements.into_iter().filter(|(_, is_met)| !is_met).map(|(key, _)| key).collect()
+}
+
+/// How to train a head that other libraries have, if nothing but the pooling of two depths is `unknown` to them: `--pool own` keeps that of
+/// the weights that training begins with, which may be two depths, too.
+fn other_head(config: &ModelConfig, unknown: &[&str]) -> &'static str {
+    match config.pool {
+        Pool::TwoDepths { .. } if config.class_token && unknown == ["pool"] => {
+            ", and `vitrine train --pretrained WEIGHTS --pool own` makes heads for other libraries, if that of WEIGHTS reads the class \
+             token alone"
+        }
+        _ => "",
+    }
 }
 
 /// Whether the mixers are those of ViT (global) or of Swin (windows and shifted windows of one size in turn).

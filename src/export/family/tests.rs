@@ -63,6 +63,23 @@ fn every_family_is_accepted_by_the_libraries_that_have_it() {
 }
 
 #[test]
+fn another_pooling_is_proposed_only_where_the_library_could_have_the_rest() {
+    let two_depths = |config: ModelConfig| ModelConfig { pool: Pool::TwoDepths { early: 1 }, ..config };
+    let without_token = ModelConfig { class_token: false, ..vit() };
+    for (config, is_proposed) in [
+        (two_depths(vit()), true),
+        (two_depths(ModelConfig { pre_norm: true, ..vit() }), false),
+        (two_depths(without_token.clone()), false),
+        (ModelConfig { pool: Pool::NormalizedMean, ..without_token }, false),
+    ] {
+        assert_accepted(&config, NONE, "pool");
+        let error = Family::of(&config, Library::Timm).unwrap_err().to_string();
+        assert_eq!(error.contains("if that of WEIGHTS reads the class token alone"), is_proposed, "{error}");
+        assert_eq!(error.contains("--pool own"), is_proposed, "{error}");
+    }
+}
+
+#[test]
 fn every_score_is_accepted_by_the_libraries_that_have_it() {
     for &score in Score::ALL {
         let (usual, v2) = match score {
