@@ -1,7 +1,7 @@
 //! The starting point of a run: fresh parameters, pretrained parameters, or a saved state.
 
 use anyhow::Result;
-use vitrine_datasets::Sample;
+use vitrine_datasets::Loader;
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, NamedTensor};
 
@@ -30,12 +30,12 @@ impl Start {
         matches!(self, Self::Fresh | Self::Pretrained(_))
     }
 
-    /// The state at the start of the session, of a run that trains on `images`.
+    /// The state at the start of the session, of a run that trains on the images of a loader.
     pub(super) fn state(
         self,
         config: &RunConfig,
         folder: &RunFolder,
-        images: &[Sample],
+        images: &Loader,
         runtime: Runtime<'_>,
     ) -> Result<State> {
         let is_new = self.is_new();
@@ -52,13 +52,13 @@ impl Start {
         Ok(state)
     }
 
-    /// The learner of an attempt after `given_up` failed ones, which trains on `images`. Fresh parameters are drawn from a
+    /// The learner of an attempt after `given_up` failed ones, which trains on the images of a loader. Fresh parameters are drawn from a
     /// different random stream in each attempt.
     pub(super) fn learner(
         self,
         config: &RunConfig,
         given_up: usize,
-        images: &[Sample],
+        images: &Loader,
         runtime: Runtime<'_>,
     ) -> Result<Learner> {
         let device = &runtime.device.device;
@@ -68,7 +68,7 @@ impl Start {
         let is_new = self.is_new();
         let model = match self {
             Self::Pretrained(tensors) => with_parameters(model, tensors)?,
-            Self::Fresh if config.recipe.whitened_stem => whitened(model, images, config, runtime.threads)?,
+            Self::Fresh if config.recipe.whitened_stem => whitened(model, images, config, runtime.events)?,
             Self::Fresh | Self::Resumed => model,
         };
         let mut learner = Learner::new(model, &config.recipe).with_loss(Loss::of(config.multi_label));

@@ -3,16 +3,17 @@
 //! as the negatives of these. What the other layers see is thus hardly correlated from the first step. Unlike in these
 //! publications, the kernels are trained further.
 
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use vitrine_datasets::{Loader, LoaderConfig, Sample};
+use vitrine_datasets::{Loader, LoaderConfig};
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, NamedTensor};
 
-use super::loaders::in_order;
 use crate::eigenvectors::leading;
+use crate::events::{Event, EventSink};
 use crate::run_folder::RunConfig;
+use crate::text::count;
 
 /// The name of the kernels in model files.
 const KERNELS: &str = "patch_embed.stem.weight";
@@ -24,25 +25,34 @@ const IMAGES: usize = 256;
 const PATCHES: usize = 32;
 /// What is added to the variance of each direction, so that directions that hardly vary are not amplified to noise.
 const REGULARIZATION: f64 = 5e-4;
+/// The least number of images that are read at once: of large ones few, so that it is soon known how long all take.
+const BATCH: usize = 16;
+/// How long reading the images takes at least if the user is told what it is for.
+const LONG: Duration = Duration::from_secs(1);
 
-/// The model with whitened kernels, for a part of these training images. A model of no residual tokenizer, or images of which none
-/// can be read, leave it as it is.
+/// The model with whitened kernels, for a part of the training images. They are read as training reads them, from the cache of its
+/// loader or into it, so that large ones are scaled down first. A model of no residual tokenizer, or images of which none can be
+/// read, leave it as it is.
 ///
 /// # Errors
 /// When the threads that decode images cannot be started.
 pub(super) fn whitened(
     model: VisionTransformer,
-    images: &[Sample],
+    training: &Loader,
     config: &RunConfig,
-    threads: usize,
+    events: &dyn EventSink,
 ) -> Result<VisionTransformer> {
     let mut tensors = weights::to_timm(&model);
     let Some(kernels) = tensors.iter_mut().find(|tensor| tensor.name == KERNELS) else { return Ok(model) };
-    let every = images.len().div_ceil(IMAGES).max(1);
-    let part: Arc<[Sample]> = images.iter().step_by(every).cloned().collect();
-    let loading = in_order(config, &config.preprocessing, threads);
-    let loader = Loader::new(part, LoaderConfig { cache_bytes: 0, hash_pixels: false, ..loading })?;
-    let Some(covariance) = covariance(&loader)? else { return Ok(model) };
+    let every = training.len().div_ceil(IMAGES).max(1);
+    let part: Vec<usize> = (0..training.len()).step_by(every).collect();
+    // Of full size in every phase of the run.
+    let loader = training.reconfigured(LoaderConfig {
+        batch_size: training.config().threads.max(BATCH),
+        preprocessing: config.preprocessing.clone(),
+        ..training.config().clone()
+    })?;
+    let Some(covariance) = covariance(&loader, part, events)? else { return Ok(model) };
     set(kernels, &covariance);
     Ok(weights::from_timm(model, tensors)?)
 }
@@ -60,12 +70,12 @@ fn set(kernels: &mut NamedTensor, covariance: &[f64]) {
     }
 }
 
-/// The means of the products of two elements of a patch, `[patch, patch]`, where a patch is `[channels, 3, 3]`; `None` without
-/// any.
+/// The means of the products of two elements of a patch, `[patch, patch]`, where a patch of the images with these indices is
+/// `[channels, 3, 3]`; `None` without any.
 ///
 /// # Errors
 /// When a batch cannot be loaded.
-fn covariance(loader: &Loader) -> Result<Option<Vec<f64>>> {
+fn covariance(loader: &Loader, part: Vec<usize>, events: &dyn EventSink) -> Result<Option<Vec<f64>>> {
     let preprocessing = &loader.config().preprocessing;
     let ([height, width], channels) = (preprocessing.image_size, preprocessing.channels);
     let length = channels * SIDE * SIDE;
@@ -73,7 +83,13 @@ fn covariance(loader: &Loader) -> Result<Option<Vec<f64>>> {
     let mut patches = 0usize;
     let steps = |side: usize| (0..(side + 1).saturating_sub(SIDE)).step_by((side / PATCHES).max(1));
     let mut patch = Vec::with_capacity(length);
-    for batch in loader.in_order() {
+    let (begun, images) = (Instant::now(), part.len());
+    let batches = images.div_ceil(loader.config().batch_size);
+    for (number, batch) in loader.part(part).enumerate() {
+        if number == 0 && takes_long(begun.elapsed(), batches) {
+            let images = count(images, "training image");
+            events.emit(Event::notice(format!("the first convolution is whitened on {images}")));
+        }
         for image in batch?.images.chunks_exact(channels * height * width) {
             for (top, left) in steps(height).flat_map(|top| steps(width).map(move |left| (top, left))) {
                 patch.clear();
@@ -91,6 +107,11 @@ fn covariance(loader: &Loader) -> Result<Option<Vec<f64>>> {
     Ok((patches > 0).then_some(sums))
 }
 
+/// Whether so many batches, of which the first one took `first`, take so long that the user should know why.
+fn takes_long(first: Duration, batches: usize) -> bool {
+    first.mul_f64(batches as f64) > LONG
+}
+
 /// Adds the products of all pairs of elements.
 fn add_products(sums: &mut [f64], patch: &[f64]) {
     for (sums, factor) in sums.chunks_exact_mut(patch.len()).zip(patch) {
@@ -102,10 +123,33 @@ fn add_products(sums: &mut [f64], patch: &[f64]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::tensor::Device;
+    use vitrine_datasets::{Augmentation, Batch, ImageSource, Sample};
     use vitrine_models::{ModelConfig, Tokenizer};
 
     use super::*;
+    use crate::events::Quiet;
     use crate::run_folder::testing;
+    use crate::train::loaders::in_order;
+
+    /// The configuration of a model with a residual tokenizer.
+    fn config() -> RunConfig {
+        let config = testing::config(&["a", "b"]);
+        let model = ModelConfig { tokenizer: Tokenizer::Residual { width: 8 }, ..config.model };
+        RunConfig { model, ..config }
+    }
+
+    /// A training loader of images of this size.
+    fn loader(images: Vec<Sample>, config: &RunConfig, side: usize) -> Loader {
+        let mut preprocessing = config.preprocessing.clone();
+        preprocessing.image_size = [side, side];
+        let loading = in_order(config, &preprocessing, 2);
+        Loader::new(images.into(), LoaderConfig { augmentation: Some(Augmentation::none()), ..loading })
+            .unwrap()
+    }
+
+    fn kernels(model: &VisionTransformer) -> Vec<f32> {
+        weights::to_timm(model).into_iter().find(|tensor| tensor.name == KERNELS).unwrap().values
+    }
 
     #[test]
     fn kernels_are_scaled_directions_then_their_negatives_and_the_rest_stays() {
@@ -140,16 +184,12 @@ mod tests {
 
     #[test]
     fn what_the_next_layer_sees_has_variance_one_and_is_not_correlated() {
-        let mut config = testing::config(&["a", "b"]);
-        config.model = ModelConfig { tokenizer: Tokenizer::Residual { width: 8 }, ..config.model };
-        let images = testing::drawn([12, 1, 1]).train;
+        let config = config();
+        let images = || testing::drawn([12, 1, 1]).train;
         let fresh = config.model.init(&Device::default()).unwrap();
-        let model = whitened(fresh.clone(), &images, &config, 1).unwrap();
-        let kernels = |model: &VisionTransformer| {
-            weights::to_timm(model).into_iter().find(|tensor| tensor.name == KERNELS).unwrap().values
-        };
-        let loading = in_order(&config, &config.preprocessing, 1);
-        let covariance = covariance(&Loader::new(images.into(), loading).unwrap()).unwrap().unwrap();
+        let training = loader(images(), &config, 16);
+        let model = whitened(fresh.clone(), &training, &config, &Quiet).unwrap();
+        let covariance = covariance(&training, (0..12).collect(), &Quiet).unwrap().unwrap();
         let length = 27;
         let along = |a: &[f32], b: &[f32]| -> f64 {
             let products = covariance.chunks_exact(length).zip(a).map(|(row, &factor)| {
@@ -167,13 +207,39 @@ mod tests {
         }
         assert_ne!(values, kernels(&fresh));
         // An image smaller than a kernel has no patch.
-        let mut tiny = config.preprocessing.clone();
-        tiny.image_size = [2, 2];
-        let loading = LoaderConfig { preprocessing: tiny, ..in_order(&config, &config.preprocessing, 1) };
-        let images = testing::drawn([12, 1, 1]).train;
-        assert_eq!(super::covariance(&Loader::new(images.clone().into(), loading).unwrap()).unwrap(), None);
+        let tiny = loader(images(), &config, 2);
+        assert_eq!(super::covariance(&tiny, (0..12).collect(), &Quiet).unwrap(), None);
         let plain = testing::config(&["a", "b"]).model.init(&Device::default()).unwrap();
-        let same = whitened(plain.clone(), &[], &config, 1).unwrap();
+        let same = whitened(plain.clone(), &loader(Vec::new(), &config, 16), &config, &Quiet).unwrap();
         assert_eq!(weights::to_timm(&same), weights::to_timm(&plain));
+    }
+
+    #[test]
+    fn images_are_decoded_once_for_whitening_and_training_and_have_their_full_size_in_every_phase() {
+        let config = config();
+        let folder = tempfile::tempdir().unwrap();
+        testing::photos(folder.path(), 0, 5);
+        let images = || -> Vec<Sample> {
+            let path = |number: usize| folder.path().join(format!("{number}.png"));
+            (0..5)
+                .map(|number| Sample { labels: 0usize.into(), source: ImageSource::File(path(number)) })
+                .collect()
+        };
+        let fresh = config.model.init(&Device::default()).unwrap();
+        let [small, whole] = [8, 16].map(|side| loader(images(), &config, side));
+        let [by_small, by_whole] =
+            [&small, &whole].map(|training| whitened(fresh.clone(), training, &config, &Quiet).unwrap());
+        assert_eq!(kernels(&by_small), kernels(&by_whole));
+        assert_ne!(kernels(&by_whole), kernels(&fresh));
+        folder.close().unwrap();
+        let epoch: Vec<Batch> = whole.epoch(0, 0).map(Result::unwrap).collect();
+        assert_eq!(epoch.iter().map(|batch| batch.size).sum::<usize>(), 5, "the files are gone");
+        assert_eq!(epoch[0].pixel_keys.len(), 5);
+    }
+
+    #[test]
+    fn images_that_take_more_than_a_second_take_long() {
+        let at = |milliseconds, batches| takes_long(Duration::from_millis(milliseconds), batches);
+        assert_eq!([at(60, 16), at(70, 16), at(1001, 1), at(2000, 0)], [false, true, true, false]);
     }
 }

@@ -123,7 +123,12 @@ impl Loader {
 
     /// All samples in their own order, without augmentation.
     pub fn in_order(&self) -> Batches {
-        Batches::start(Arc::clone(&self.0), (0..self.len()).collect(), None, 0)
+        self.part((0..self.len()).collect())
+    }
+
+    /// The samples with these indices, in this order, without augmentation. They share the cache with those of epochs.
+    pub fn part(&self, indices: Vec<usize>) -> Batches {
+        Batches::start(Arc::clone(&self.0), indices, None, 0)
     }
 }
 

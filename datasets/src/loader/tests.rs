@@ -275,6 +275,15 @@ fn only_the_first_batches_of_an_epoch_are_mixed() {
 }
 
 #[test]
+fn a_part_has_its_samples_in_their_order_without_augmentation() {
+    let part = |loader: Loader| -> Vec<Batch> { loader.part(vec![7, 2, 9]).map(Result::unwrap).collect() };
+    let augmented = part(Loader::new(samples(10, &[]), config(2)).unwrap());
+    assert_eq!(augmented[0].indices, [7, 2, 9]);
+    let plain = LoaderConfig { augmentation: None, ..config(2) };
+    assert_eq!(augmented, part(Loader::new(samples(10, &[]), plain).unwrap()));
+}
+
+#[test]
 fn large_images_are_kept_small_and_give_the_same_batches_from_the_cache() {
     let samples: Arc<[Sample]> = (0..6u8)
         .map(|shade| {

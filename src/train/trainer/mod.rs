@@ -145,22 +145,27 @@ impl<'a> Trainer<'a> {
         let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
         let Runtime { device, threads, events, .. } = runtime;
         let is_new = start.is_new();
-        let mut state = start.state(&config, &folder, &images, runtime)?;
         let training = TrainingData {
             class_sizes: ClassSizes::of(&images, config.classes.len()),
             trained_on: data.trained_on.clone(),
             pixel_copies: PixelCopies::new(Arc::clone(&images)),
             hashes_pixels: true,
         };
+        let ingredients = Ingredients { config: &config, class_sizes: &training.class_sizes, threads };
+        let mut phase = Phase::first(ingredients, config.recipe.clone(), images)?;
+        let mut state = start.state(&config, &folder, &phase.batches, runtime)?;
+        let given_up = state.progress.given_up.len();
+        if given_up > 0 {
+            phase.recipe = restarts::recipe_after(given_up, &config.recipe);
+            phase.change(ingredients, phase.kind, training.hashes_pixels)?;
+        }
         events.emit_notice(state.progress.set_threads(threads));
         // Chance is judged by classes that exclude each other.
         state.progress.watch.settled |= config.multi_label;
-        let recipe = restarts::recipe_after(state.progress.given_up.len(), &config.recipe);
-        let ingredients = Ingredients { config: &config, class_sizes: &training.class_sizes, threads };
         let measured = state.progress.validation_images;
         let mut trainer = Self {
             session: Session::new(begun, state.progress.seconds),
-            phase: Phase::first(ingredients, recipe, images)?,
+            phase,
             validation: ValidationSplit::new(&config, val_images, measured, (device, threads))?,
             training,
             probing: (config.recipe.probe_first && state.progress.probe.is_none())

@@ -42,7 +42,7 @@ impl Trainer<'_> {
         };
         let model = with_head(model, &probe.fitted.head)?;
         let start = Start::Pretrained(weights::to_timm(&model));
-        self.state.learner = start.learner(&self.config, 0, self.phase.batches.samples(), self.runtime)?;
+        self.state.learner = start.learner(&self.config, 0, &self.phase.batches, self.runtime)?;
         let copies = probing.pixel_copies(&probe);
         let remarks = copies.remarks(&probing.validation.samples, &probe.validated.one);
         let is_whole = probing.training.samples.len() == self.phase.batches.len();

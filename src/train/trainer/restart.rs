@@ -39,8 +39,7 @@ impl Trainer<'_> {
         let stated_learning_rate = self.config.recipe.learning_rate;
         self.phase.recipe = restarts::recipe_after(attempts, &self.config.recipe);
         self.emit(Event::StartOver { learning_rate: self.recipe().learning_rate, stated_learning_rate });
-        self.state.learner =
-            start.learner(&self.config, attempts, self.phase.batches.samples(), self.runtime)?;
+        self.state.learner = start.learner(&self.config, attempts, &self.phase.batches, self.runtime)?;
         // What a model that has not learned said of flips.
         let flips = &mut self.state.progress.flips;
         *flips = flips.take().filter(|verdict| verdict.is_sure);
