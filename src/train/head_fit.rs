@@ -163,9 +163,11 @@ impl<'a> HeadFit<'a> {
         let passes = if self.config.recipe.fits_mirror_images() { 2.0 } else { 1.0 };
         let affordable = [(left * speed / passes) as usize, validated];
         let all = self.probing.training.samples.len();
-        let (part, enough) = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
-        self.probing = part;
-        self.progress.fitted_images = (enough < all).then_some(enough);
+        let found = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
+        let spent = self.session.run_seconds();
+        self.runtime.events.emit_notice(found.shortfall([seconds, spent], [speed, passes], tested));
+        self.probing = found.part;
+        self.progress.fitted_images = (found.training < all).then_some(found.training);
         Ok(deadline)
     }
 

@@ -224,9 +224,15 @@ fn a_fit_without_time_for_all_images_takes_a_part_of_each_class() {
     let part = told.lines().find_map(|line| line.strip_prefix("the head is fitted to "));
     let numbers: Vec<usize> = part.unwrap().split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(matches!(numbers[..], [100..=103, 140..=240]), "{told}");
+    let longer = format!(
+        "the time of 1ms does not pay for the least that a run needs, {} images to train on",
+        numbers[0]
+    );
+    assert!(told.contains(&longer) && told.contains(": it will take about "), "{told}");
     // The features that the cache holds cost no time, so that few more are computed.
     let told = fit(&images, "later", &["--time", "1h"]);
     assert!(!told.contains("\nthe head is fitted to ") && !told.contains(" 0 from the cache"), "{told}");
+    assert!(!told.contains("does not pay for the least"), "{told}");
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn a_run_without_time_for_an_epoch_ends_with_the_probe() {
     let images = with_a_new_class();
     let told = train(&images, "short", &["--time", "1ms"]);
     assert!(told.contains("the probe is the result") && !told.contains("epoch 1"), "{told}");
+    assert!(told.contains("the time of 1ms does not pay for the least that a run needs"), "{told}");
     assert_eq!(epochs(&images, "short").len(), 1);
     vitrine(&images).args(["classify", "short", "data/green/3.png"]).assert().success();
     vitrine(&images)

@@ -1,5 +1,6 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
+mod affordable;
 mod fit_ends;
 mod images;
 mod speed;
@@ -8,7 +9,6 @@ mod views;
 pub(super) use images::SplitImages;
 pub(super) use speed::measured_speed;
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,9 +33,6 @@ use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
 use fit_ends::FitEnds;
 use views::ViewFeatures;
-
-/// The least number of images to which a head is fitted, however little time there is.
-const MIN_IMAGES: usize = 100;
 
 /// The images whose features a head is fitted to, and those on which it is measured.
 pub(super) struct Probing {
@@ -119,43 +116,6 @@ impl Probing {
         }
     }
 
-    /// The largest part of the images whose features `images` forward passes give, next to those that are kept, with `validation`
-    /// validation images. A notice says so if it has not all training images.
-    ///
-    /// # Errors
-    /// When the backbone cannot be identified.
-    pub(super) fn affordable(
-        &self,
-        [images, validation]: [usize; 2],
-        model: &VisionTransformer,
-        config: &RunConfig,
-        runtime: Runtime<'_>,
-    ) -> Result<(Self, usize)> {
-        let all = self.training.samples.len();
-        let kept = self.kept(model, config, runtime)?;
-        let missing = |training: usize| {
-            let validated = chosen(self.validation.samples.len(), Some(validation), config.seed);
-            let trained = self.training.part_of_each_class(training, config.seed);
-            let keys = trained.iter().map(|&index| &self.training.keys[index]);
-            let keys = keys.chain(validated.iter().map(|&index| &self.validation.keys[index]));
-            keys.filter(|key| !kept.contains(key)).count()
-        };
-        // Smaller parts are parts of larger ones, so that they miss no more.
-        let (mut enough, mut too_many) = (MIN_IMAGES.min(all), all + 1);
-        while enough + 1 < too_many {
-            let middle = enough.midpoint(too_many);
-            if missing(middle) <= images { enough = middle } else { too_many = middle }
-        }
-        let part = self.part([enough, validation], config.seed);
-        let training = part.training.samples.len();
-        if training < all {
-            runtime.events.emit(Event::notice(format!(
-                "the head is fitted to {training} of {all} training images, as the time pays for no more"
-            )));
-        }
-        Ok((part, enough))
-    }
-
     /// The same with a random part of each class for training, about `training` images in all, and with the `validation` images
     /// that [`part`](super::measuring::part) chooses.
     pub(super) fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
@@ -164,26 +124,6 @@ impl Probing {
             training: self.training.part(&self.training.part_of_each_class(training, seed)),
             validation: self.validation.part(&validated),
         }
-    }
-
-    /// The keys of the images whose features are kept.
-    ///
-    /// # Errors
-    /// When the backbone cannot be identified.
-    fn kept(
-        &self,
-        model: &VisionTransformer,
-        config: &RunConfig,
-        runtime: Runtime<'_>,
-    ) -> Result<HashSet<ContentKey>> {
-        let Some(store) = runtime.cache else { return Ok(HashSet::new()) };
-        let keys = [&self.training.keys[..], &self.validation.keys].concat();
-        // Those of mirror images are computed last.
-        let views = if config.recipe.fits_mirror_images() { Views::MirrorImage } else { Views::One };
-        let folder = store.of_backbone(&identity(model, &config.preprocessing, views, runtime.device)?);
-        let width = model.config().embedding_dim();
-        let cache = FeatureCache::open(&folder, width, &keys, &about(config), runtime.events);
-        Ok(keys.into_iter().filter(|key| cache.get(*key).is_some()).collect())
     }
 
     /// The hashes of the pixels of the training images.

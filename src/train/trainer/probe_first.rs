@@ -67,7 +67,10 @@ impl Trainer<'_> {
         self.restrict_validation()?;
         let images = (MAX_SHARE * seconds * speed) as usize;
         let affordable = [images, self.validation.loader.len()];
-        Ok(probing.affordable(affordable, model, &self.config, self.runtime)?.0)
+        let found = probing.affordable(affordable, model, &self.config, self.runtime)?;
+        let ([_, tested], spent) = (self.measured_images(), self.session.run_seconds());
+        self.runtime.events.emit_notice(found.shortfall([seconds, spent], [speed, 1.0], tested));
+        Ok(found.part)
     }
 
     /// Writes the result and the model of the probe.
