@@ -17,7 +17,7 @@ use crate::pretrained::Pretrained;
 use crate::run_folder::{RUNS, RunConfig, RunFolder, check_local, first_free, outside, states::is_saved};
 use crate::runtime::Runtime;
 use crate::text::shell_word;
-use crate::train::interrupt;
+use crate::train::{interrupt, progress};
 use crate::usage::usage;
 
 /// The file with the results of a series.
@@ -190,9 +190,9 @@ impl Series {
             if !is_finished.with_context(|| name.clone())? {
                 return Ok(None);
             }
-            let config = self.config_of(index);
-            let results = RunFolder::results(&self.folder.join(&name))?;
-            members.push(Member::new(name, &config, &results));
+            let (config, folder) = (self.config_of(index), self.folder.join(&name));
+            let (length, results) = (progress(&folder)?.length, RunFolder::results(&folder)?);
+            members.push(Member::new(name, &config, length, &results));
         }
         let summary = Summary::of(self.plan.kind, &self.plan.config, members);
         write_atomically(&self.summary(), &serde_json::to_vec_pretty(&summary)?)?;

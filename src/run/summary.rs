@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use vitrine_datasets::Split;
 
 use crate::evaluate::Metrics;
+use crate::events::clock;
+use crate::recipe::AskedLength;
 use crate::run_folder::RunConfig;
+use crate::text::{count, first_few};
 
 /// The one setting in which the runs of a series differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,8 @@ pub struct Member {
     pub run: String,
     /// The seed of the run.
     pub seed: u64,
+    /// The length of the run: the same for all, unless an earlier version of the program has lengthened one of them.
+    pub length: AskedLength,
     /// The scores of the run's best model on each split that was measured.
     #[serde(flatten)]
     pub splits: BTreeMap<Split, Scores>,
@@ -64,10 +69,15 @@ pub struct Scores {
 }
 
 impl Member {
-    /// A run with the metrics of its `metrics.json`.
-    pub fn new(run: String, config: &RunConfig, results: &BTreeMap<Split, Metrics>) -> Self {
+    /// A run of this length with the metrics of its `metrics.json`.
+    pub fn new(
+        run: String,
+        config: &RunConfig,
+        length: AskedLength,
+        results: &BTreeMap<Split, Metrics>,
+    ) -> Self {
         let splits = results.iter().map(|(split, metrics)| (*split, Scores::of(metrics))).collect();
-        Self { run, seed: config.seed, splits }
+        Self { run, seed: config.seed, length, splits }
     }
 }
 
@@ -112,7 +122,8 @@ impl Summary {
         Self { kind, data: config.data.clone(), model: config.model_name.clone(), runs, mean, std }
     }
 
-    /// A text table with a row per run, then the mean and the standard deviation. The last line ends in `\n` as well.
+    /// A text table with a row per run, then the mean and the standard deviation, and a line about runs of different lengths. The
+    /// last line ends in `\n` as well.
     pub fn table(&self) -> String {
         let width = self.runs.iter().map(|run| run.run.len()).max().unwrap_or(0).max("mean".len());
         let mut table = format!("{:width$}", "run");
@@ -131,8 +142,31 @@ impl Summary {
             }
             table.push('\n');
         }
-        table
+        table + &self.lengths()
     }
+
+    /// A line that names runs of different lengths; empty if all have the same.
+    fn lengths(&self) -> String {
+        let mut lengths: Vec<(AskedLength, Vec<&str>)> = Vec::new();
+        for Member { run, length, .. } in &self.runs {
+            match lengths.iter_mut().find(|(other, _)| other == length) {
+                Some((_, runs)) => runs.push(run.as_str()),
+                None => lengths.push((*length, vec![run.as_str()])),
+            }
+        }
+        if lengths.len() < 2 {
+            return String::new();
+        }
+        let each =
+            lengths.into_iter().map(|(length, runs)| format!("{} ({})", stated(length), first_few(runs)));
+        format!("the runs have different lengths: {}\n", each.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A length in words.
+fn stated(AskedLength { epochs, seconds }: AskedLength) -> String {
+    let epochs = epochs.map(|epochs| count(epochs, "epoch"));
+    epochs.into_iter().chain(seconds.map(clock)).collect::<Vec<_>>().join(" or ")
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -156,7 +190,9 @@ mod tests {
         let (macro_f1, balanced_accuracy, loss) = (top1 / 2.0, top1 / 4.0, 1.0 - top1);
         let scores = Scores { top1, macro_f1, balanced_accuracy, loss, mean_average_precision };
         let splits = if has_test { &[Split::Val, Split::Test][..] } else { &[Split::Val] };
-        Member { run: run.to_owned(), seed: 0, splits: splits.iter().map(|split| (*split, scores)).collect() }
+        let length = AskedLength { epochs: Some(3), seconds: None };
+        let splits = splits.iter().map(|split| (*split, scores)).collect();
+        Member { run: run.to_owned(), seed: 0, length, splits }
     }
 
     fn summary(runs: Vec<Member>) -> Summary {
@@ -190,7 +226,21 @@ std          7.07%    0.0354  0.0707
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!((&json["kind"], &json["runs"][1]["run"]), (&"folds".into(), &"fold-2".into()));
         assert_eq!(json["runs"][1]["val"]["top1"], 0.8);
+        assert_eq!(json["runs"][1]["length"]["epochs"], 3);
         assert!(json["runs"][1].get("test").is_none() && json["std"]["val"]["loss"].is_number(), "{json}");
+    }
+
+    #[test]
+    fn runs_of_different_lengths_are_named_below_the_table() {
+        let lengths =
+            [(Some(3), None), (Some(9), None), (Some(3), None), (None, Some(90.0)), (Some(1), Some(5.0))];
+        let members = lengths.into_iter().enumerate().map(|(place, (epochs, seconds))| {
+            let length = AskedLength { epochs, seconds };
+            Member { length, ..member(&format!("seed-{place}"), 0.9, false) }
+        });
+        let expected = "the runs have different lengths: 3 epochs (seed-0, seed-2), 9 epochs (seed-1), 1:30 (seed-3), \
+            1 epoch or 5 s (seed-4)";
+        assert_eq!(summary(members.collect()).table().lines().next_back(), Some(expected));
     }
 
     #[test]

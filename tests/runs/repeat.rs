@@ -212,6 +212,12 @@ fn seeds_share_their_validation_images_and_an_interrupted_series_is_resumed() {
     assert_eq!(again.get_output().stdout, table);
     assert_eq!(fs::read(images.path("all/summary.json")).unwrap(), summary);
     assert!(model(&images, "all/seed-5") == second && model(&images, "all/seed-6") == third);
+    // A run that is longer than the others, as an earlier version allowed.
+    fs::rename(images.path("all/seed-5"), images.path("apart")).unwrap();
+    train(&images, &["train", "--resume", "apart", "--epochs", "4"]).success();
+    fs::rename(images.path("apart"), images.path("all/seed-5")).unwrap();
+    let longer = "the runs have different lengths: 3 epochs (seed-4, seed-6), 4 epochs (seed-5)";
+    train(&images, &["train", "--resume", "all"]).success().stdout(contains(longer));
 }
 
 #[test]
