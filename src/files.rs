@@ -74,6 +74,11 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Whether the path of an output is `-`, which is standard output for other programs.
+pub fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 fn cannot_be_written(path: &Path) -> String {
     format!("{}: cannot be written", path.display())
 }

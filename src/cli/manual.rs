@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clap_mangen::Man;
 
-use super::Status;
+use super::{Status, output_file};
 use crate::cli::aliases;
 use crate::cli::output::outln;
 use crate::files::write_atomically;
@@ -22,6 +22,7 @@ pub(super) struct Manual {
 
 impl Manual {
     pub(super) fn run(&self) -> Result<Status> {
+        output_file::check_local("--output", &self.output)?;
         std::fs::create_dir_all(&self.output)
             .with_context(|| format!("--output {}", self.output.display()))?;
         for (name, page) in pages()? {

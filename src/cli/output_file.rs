@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::inputs::InputArgs;
 use crate::embed;
-use crate::files::{AtomicFile, folder_of, same_file};
+use crate::files::{AtomicFile, folder_of, is_standard_output, same_file};
 use crate::model_file;
 use crate::run_folder;
 use crate::store;
@@ -119,21 +119,18 @@ pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
 /// # Errors
 /// If the path is `-`. The message begins with the option and the path.
 pub(super) fn check_results(path: &Path) -> Result<()> {
-    if path == Path::new(STANDARD_OUTPUT) {
+    if is_standard_output(path) {
         usage!("--output -: leave --output out to print the results to standard output");
     }
     Ok(())
 }
-
-/// What stands for standard output in other programs.
-const STANDARD_OUTPUT: &str = "-";
 
 /// Checks that the path, which the option names, is on the disk.
 ///
 /// # Errors
 /// If it is `-` or the URL of an object store. The message begins with the option and the path.
 pub(super) fn check_local(option: &str, path: &Path) -> Result<()> {
-    if path == Path::new(STANDARD_OUTPUT) {
+    if is_standard_output(path) {
         usage!("{option} -: this is not printed to standard output; give a name");
     }
     if store::url(path).is_some() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf, absolute};
 use anyhow::{Context, Result, bail};
 use vitrine_datasets::is_known_name;
 
-use crate::files::is_inside;
+use crate::files::{is_inside, is_standard_output};
 use crate::store;
 use crate::usage::usage;
 
@@ -17,8 +17,11 @@ pub const RUNS: &str = "runs";
 /// Checks that `--output` is on the disk.
 ///
 /// # Errors
-/// If it is the URL of an object store.
+/// If it is `-` or the URL of an object store.
 pub fn check_local(output: &Path) -> Result<()> {
+    if is_standard_output(output) {
+        usage!("--output -: a run is not printed to standard output; give a folder");
+    }
     if store::url(output).is_some() {
         usage!("--output {}: runs are kept on the disk; give a folder", output.display());
     }

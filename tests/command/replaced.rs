@@ -83,6 +83,7 @@ fn a_dash_is_no_name_of_an_output() {
     let images = Images::trained();
     let printed = "leave --output out to print the results to standard output";
     let not_printed = "this is not printed to standard output";
+    let no_folder = "a run is not printed to standard output";
     for (command, word) in [
         ("classify run data --output -", printed),
         ("classify run data --shard 0/2 --output -", printed),
@@ -94,6 +95,10 @@ fn a_dash_is_no_name_of_an_output() {
         ("export run --layout timm --output -", not_printed),
         ("import run/model.safetensors --output -", not_printed),
         ("quantize run --output -", not_printed),
+        ("train data --output -", no_folder),
+        ("train data --seeds 2 --output -", no_folder),
+        ("train --config run --output -", no_folder),
+        ("man --output -", not_printed),
     ] {
         vitrine(&images).args(command.split(' ')).assert().code(2).stderr(contains(word));
     }
