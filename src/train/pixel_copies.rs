@@ -4,14 +4,22 @@
 //! Splits compare the bytes of files only, because decoding every image before the first step would take as long as an
 //! epoch. Pixels are hashed while images are decoded for training. Those of the validation images are compared once: when
 //! every training image has been decoded, or at the end of the run; and those of the test images when these are measured.
+//! An inspection decodes every image, and says the same in advance.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use vitrine_datasets::Sample;
+use vitrine_datasets::{ContentKey, Duplicate, DuplicateGroup, Sample, Split};
 
 use crate::evaluate::Predicted;
 use crate::text::first_few;
+
+/// What is said of measured images that equal training images.
+const NOT_NEW: &str = "have the same pixels as training images in other files, so they do not show what the model makes of new images";
+
+/// What is said of training images that equal one of another class.
+const CONTRADICTING: &str =
+    "training images have the same pixels as others of another class, so their labels contradict each other";
 
 /// Hashes of the pixels of training images, each with the first image that has it.
 #[derive(Debug, Default)]
@@ -56,12 +64,9 @@ impl PixelCopies {
     /// Warnings about images with equal pixels: about `validation` images that equal a training image, and about training
     /// images that equal one of another class. `predicted` has the hashes of the validation images that were decoded.
     pub(super) fn remarks(&self, validation: &[Sample], predicted: &Predicted) -> Vec<String> {
-        let contradictions =
-            self.contradictions.iter().map(|(&index, &first)| (&self.trained[index], &self.trained[first]));
-        let contradictions = remark(
-            contradictions.collect(),
-            "training images have the same pixels as others of another class, so their labels contradict each other",
-        );
+        let name = |index: usize| self.trained[index].source.name();
+        let contradictions = self.contradictions.iter().map(|(&index, &first)| (name(index), name(first)));
+        let contradictions = described(contradictions.collect(), CONTRADICTING).map(warning);
         self.copies("validation", validation, predicted).into_iter().chain(contradictions).collect()
     }
 
@@ -74,24 +79,60 @@ impl PixelCopies {
     /// A warning about images of the split that is called `split`, `measured`, that equal a training image.
     fn copies(&self, split: &str, measured: &[Sample], predicted: &Predicted) -> Option<String> {
         let pairs = predicted.indices.iter().zip(&predicted.pixel_keys);
-        let copies =
-            pairs.filter_map(|(&index, key)| Some((&measured[index], &self.trained[*self.images.get(key)?])));
-        let what = "have the same pixels as training images in other files, so they do not show what the model makes of new images";
-        remark(copies.collect(), &format!("{split} images {what}"))
+        let copies = pairs.filter_map(|(&index, key)| {
+            let trained = &self.trained[*self.images.get(key)?];
+            Some((measured[index].source.name(), trained.source.name()))
+        });
+        described(copies.collect(), &format!("{split} images {NOT_NEW}")).map(warning)
     }
 }
 
-/// A warning about pairs of images with equal pixels; `None` without pairs.
-fn remark(pairs: Vec<(&Sample, &Sample)>, what: &str) -> Option<String> {
-    let names =
-        pairs.iter().map(|(image, other)| format!("{} = {}", image.source.name(), other.source.name()));
-    let names = first_few(names);
-    (!pairs.is_empty()).then(|| {
-        format!(
-            "warning: {} {what}: {names}; keep one file of each (`vitrine inspect` lists them)",
-            pairs.len()
-        )
-    })
+/// What a run would say of the groups of equal images that an inspection has found, without the word with which warnings
+/// begin. Copies of a file are not counted: a run names them before it begins, and does not measure those of training images.
+pub(crate) fn pixel_remarks(duplicates: &[DuplicateGroup]) -> Vec<String> {
+    let copies = |split| names(duplicates.iter().flat_map(|group| copies_in(group, split)));
+    let contradictions = names(duplicates.iter().flat_map(contradictions_in));
+    let remarks = [
+        described(copies(Split::Val), &format!("validation images {NOT_NEW}")),
+        described(contradictions, CONTRADICTING),
+        described(copies(Split::Test), &format!("test images {NOT_NEW}")),
+    ];
+    remarks.into_iter().flatten().collect()
+}
+
+/// The images of the split `measured` in a group of equal images, each with the training image that it equals.
+fn copies_in(group: &DuplicateGroup, measured: Split) -> Vec<(&Duplicate, &Duplicate)> {
+    let trained = || group.images.iter().filter(|image| image.split == Split::Train);
+    let Some(first) = trained().next() else { return Vec::new() };
+    let keys: HashSet<ContentKey> = trained().map(|image| image.key).collect();
+    let copies = group.images.iter().filter(|image| image.split == measured && !keys.contains(&image.key));
+    copies.map(|image| (image, first)).collect()
+}
+
+/// The training images in a group of equal images that are of another class than the first one, each with that one.
+fn contradictions_in(group: &DuplicateGroup) -> Vec<(&Duplicate, &Duplicate)> {
+    let mut trained = group.images.iter().filter(|image| image.split == Split::Train);
+    let Some(first) = trained.next() else { return Vec::new() };
+    let others = trained.filter(|image| image.class != first.class && image.key != first.key);
+    others.map(|image| (image, first)).collect()
+}
+
+/// The names of pairs of images.
+fn names<'a>(pairs: impl Iterator<Item = (&'a Duplicate, &'a Duplicate)>) -> Vec<(String, String)> {
+    pairs.map(|(image, other)| (image.image.clone(), other.image.clone())).collect()
+}
+
+/// Says of how many images something holds, with the names of each and of the one that it equals; `None` without images.
+fn described(pairs: Vec<(String, String)>, what: &str) -> Option<String> {
+    let count = pairs.len();
+    let names = first_few(pairs.into_iter().map(|(image, other)| format!("{image} = {other}")));
+    (count > 0)
+        .then(|| format!("{count} {what}: {names}; keep one file of each (`vitrine inspect` lists them)"))
+}
+
+/// The remark as a warning of a run.
+fn warning(remark: String) -> String {
+    format!("warning: {remark}")
 }
 
 #[cfg(test)]

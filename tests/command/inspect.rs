@@ -201,3 +201,48 @@ fn warnings_about_files_that_are_left_out_are_in_the_json_too() {
     let text = vitrine(&images).args(["inspect", "data"]).assert().code(1);
     text.stderr(contains(format!("warning: {warning}\n")));
 }
+
+#[test]
+fn equal_pixels_in_other_files_are_warnings_in_the_words_of_train() {
+    let images = Images::new();
+    for (split, shade) in [("train", 200), ("val", 150), ("test", 100)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 4);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 4);
+    }
+    assert_eq!(inspected(&images)["warnings"], json!([]));
+    // Other bytes after the end of a PNG leave its pixels as they are.
+    let saved_again = |from: &str, to: &str| {
+        let mut bytes = std::fs::read(images.path(from)).unwrap();
+        bytes.extend(b"saved again");
+        std::fs::write(images.path(to), bytes).unwrap();
+    };
+    saved_again("data/train/red/0.png", "data/val/red/again.png");
+    saved_again("data/train/red/1.png", "data/test/red/again.png");
+    saved_again("data/train/red/2.png", "data/train/blue/again.png");
+    // A copy of the file itself is what a run leaves out.
+    std::fs::copy(images.path("data/train/blue/0.png"), images.path("data/val/blue/copy.png")).unwrap();
+    let described = inspected(&images);
+    let warnings: Vec<&str> =
+        described["warnings"].as_array().unwrap().iter().map(|warning| warning.as_str().unwrap()).collect();
+    let place = |path: &str| std::path::Path::new("data").join(path).display().to_string();
+    let pair = |split: &str, number: u32| {
+        let again = place(&format!("{split}/red/again.png"));
+        format!("{again} = {}", place(&format!("train/red/{number}.png")))
+    };
+    let [of_bytes, of_val, contradiction, of_test] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(of_bytes.starts_with("1 validation and 0 test images are also trained on"), "{of_bytes}");
+    assert!(of_val.starts_with("1 validation images have the same pixels as training images"), "{of_val}");
+    assert!(of_val.contains(&pair("val", 0)), "{of_val}");
+    assert!(of_test.starts_with("1 test images have the same pixels as training images"), "{of_test}");
+    assert!(of_test.contains(&pair("test", 1)), "{of_test}");
+    let without_names = "1 training images have the same pixels as others of another class";
+    assert!(contradiction.starts_with(without_names), "{contradiction}");
+    images.write("tiny.toml", TINY);
+    let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"];
+    let output = vitrine(&images).args(train).assert().success();
+    let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    // Which of two training images comes first in an epoch is left to chance.
+    for warning in [*of_bytes, *of_val, *of_test, without_names] {
+        assert!(message.contains(&format!("warning: {warning}")), "{warning}: {message}");
+    }
+}

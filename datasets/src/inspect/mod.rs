@@ -10,7 +10,9 @@ use serde::Serialize;
 
 pub use self::sizes::{AspectRatios, Extent, SizeRange};
 pub use self::survey::{Survey, survey};
-use crate::{BadFile, Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split};
+use crate::{
+    BadFile, ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split,
+};
 
 /// A report about every image of a data set.
 #[derive(Clone, Debug, Serialize)]
@@ -102,6 +104,9 @@ pub struct Duplicate {
     pub class: String,
     /// Its name.
     pub image: String,
+    /// The key of its content, which tells a copy of a file from another file with the same pixels.
+    #[serde(skip)]
+    pub key: ContentKey,
 }
 
 /// Size, color, hash, and sums over the pixels of an image.
@@ -170,7 +175,7 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         std,
         corrupt,
         left_out: dataset.left_out.clone(),
-        duplicates: duplicates(&dataset.info.classes, &facts),
+        duplicates: duplicates(&dataset.info.classes, &facts, limits),
     }
 }
 
@@ -219,7 +224,11 @@ fn channel_statistics<'a>(facts: impl Iterator<Item = &'a PixelStatistics>) -> (
 }
 
 /// The groups of images with equal hashes, in the order of their first images.
-fn duplicates(classes: &[String], facts: &[(Split, &Sample, PixelStatistics)]) -> Vec<DuplicateGroup> {
+fn duplicates(
+    classes: &[String],
+    facts: &[(Split, &Sample, PixelStatistics)],
+    limits: &DecodeLimits,
+) -> Vec<DuplicateGroup> {
     let mut by_key: HashMap<u64, Vec<usize>> = HashMap::new();
     for (position, (.., fact)) in facts.iter().enumerate() {
         by_key.entry(fact.key).or_default().push(position);
@@ -239,12 +248,14 @@ fn duplicates(classes: &[String], facts: &[(Split, &Sample, PixelStatistics)]) -
                         split: *split,
                         class: sample.labels.names(classes),
                         image: sample.source.name(),
+                        key: ContentKey::of(&sample.source, limits),
                     }
                 })
                 .collect(),
         }
     };
-    groups.into_values().map(group).collect()
+    let groups: Vec<Vec<usize>> = groups.into_values().collect();
+    groups.into_par_iter().map(group).collect()
 }
 
 #[cfg(test)]

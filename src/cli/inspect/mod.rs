@@ -29,6 +29,7 @@ use crate::recipe::NamedRecipe;
 use crate::run::default_val_fraction;
 use crate::run_folder::{self, Review};
 use crate::text::{printable_lines, shell_word};
+use crate::train::pixel_remarks;
 use crate::usage::{did_you_mean, usage};
 
 /// Describe a data set (and its problems), a model file, a run folder, a preset, or an architecture file.
@@ -89,10 +90,11 @@ impl Inspect {
         let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let limits = self.data_args.file_size.limits();
-        let Review { images, problems, warnings } =
+        let Review { images, problems, mut warnings } =
             Review::of(dataset, &self.what, (val_fraction, 0), &limits)?;
         let dataset = images.into_dataset();
         let inspection = vitrine_datasets::inspect(&dataset, &limits);
+        warnings.extend(pixel_remarks(&inspection.duplicates));
         if self.json {
             let faults = dataset.left_out.faults();
             let warnings = dataset.warnings.iter().chain(&faults).chain(&warnings);
@@ -202,7 +204,7 @@ struct Described<'a> {
     inspection: &'a Inspection,
     /// Each reason for which `train` refuses the data set.
     problems: &'a [String],
-    /// Each warning with which `train` begins.
+    /// Each warning that `train` would give about the images.
     warnings: Vec<&'a str>,
 }
 
