@@ -64,6 +64,7 @@ mod store;
 mod text;
 pub mod threads;
 pub mod token;
+mod toml_text;
 pub mod train;
 pub mod usage;
 pub mod weights_file;

@@ -10,6 +10,7 @@ use super::{Evidence, Overrides, adjacency};
 use crate::files::read_text;
 use crate::import;
 use crate::model_file::ModelCard;
+use crate::toml_text;
 use crate::usage::{did_you_mean, usage};
 
 /// The name and the architecture of the model, for the classes of the data set. Adds the reasons for choices to
@@ -224,8 +225,10 @@ pub fn read_model(path: &Path) -> Result<ModelConfig> {
     let named = || path.display().to_string();
     let text = read_text(path).with_context(named)?;
     let config: ModelConfig = match adjacency::with_edges(&text, path)? {
-        Some(table) => table.try_into().with_context(named)?,
-        None => toml::from_str(&text).with_context(named)?,
+        Some(table) => {
+            table.try_into().map_err(|error| toml_text::in_one_line(&text, &error)).with_context(named)?
+        }
+        None => toml_text::parse(&text).with_context(named)?,
     };
     config.validate().with_context(named)?;
     Ok(config)

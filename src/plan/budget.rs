@@ -48,7 +48,7 @@ impl Budget {
         device: &FoundDevice,
     ) -> Result<Option<Self>> {
         let Some(seconds) = overrides.length.seconds else { return Ok(None) };
-        let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
+        let is_file = overrides.recipe_file().is_some();
         let has_size = overrides.model.is_some() || overrides.image_size.is_some();
         if evidence.pretrained.is_some() || (is_file && has_size) {
             return Ok(None);

@@ -13,7 +13,7 @@ mod smaller_size;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use vitrine_datasets::{
     Augmentation, ClassSizes, Crop, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
 };
@@ -48,6 +48,13 @@ pub struct Overrides {
     pub length: AskedLength,
     /// Values that replace those of the recipe.
     pub options: RecipeOverrides,
+}
+
+impl Overrides {
+    /// The path of the recipe, if it is a file.
+    fn recipe_file(&self) -> Option<&str> {
+        self.recipe.as_deref().filter(|recipe| recipe.ends_with(".toml"))
+    }
 }
 
 /// The settings of a run before it starts.
@@ -107,18 +114,12 @@ impl Plan {
         if let Err(error) = recipe.validate() {
             usage!("{error:#}");
         }
-        check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
-        check_shift(&recipe, &model)?;
+        check_recipe(&recipe, overrides, evidence, &model, &mut reasons)
+            .map_err(|error| attributed(error, overrides, evidence, &model))?;
         check_views(overrides, evidence, &model)?;
         check_flips(overrides, evidence, &model)?;
         check_freeze(&recipe, &model, evidence)?;
         head_fit::check(&recipe, &model, evidence)?;
-        check_labels(&recipe, evidence)?;
-        if let Some(progressive) = &recipe.progressive_learning {
-            progressive.check_model(&model, &recipe.augmentation)?;
-        }
-        check_stem(&recipe, &model, evidence)?;
-        class_balance::check(&recipe, evidence, &mut reasons)?;
         reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }
@@ -166,6 +167,42 @@ impl Evidence<'_> {
     fn has_squares(&self) -> bool {
         let (width, height) = (self.survey.sizes.width, self.survey.sizes.height);
         width == height && width.min == width.max
+    }
+}
+
+/// Checks that the values of the recipe suit each other, the model, and the data. Adds to `reasons` a hint about classes that
+/// differ in size.
+///
+/// # Errors
+/// Names the key or the option.
+fn check_recipe(
+    recipe: &Recipe,
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> Result<()> {
+    check_effect(recipe, overrides, evidence.is_gray_to(model))?;
+    check_shift(recipe, model)?;
+    check_labels(recipe, evidence)?;
+    if let Some(progressive) = &recipe.progressive_learning {
+        progressive.check_model(model, &recipe.augmentation)?;
+    }
+    check_stem(recipe, model, evidence)?;
+    class_balance::check(recipe, evidence, reasons)
+}
+
+/// The error of [`check_recipe`] for the user. One that the recipe's file causes without any option names the file, and is as
+/// little wrong usage of the options as a file that cannot be read.
+fn attributed(error: Error, overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Error {
+    let Some(file) = overrides.recipe_file() else { return error };
+    let alone = Overrides { recipe: overrides.recipe.clone(), ..Overrides::default() };
+    let by_itself = recipe::choose(&alone, evidence, model, &mut Vec::new())
+        .and_then(|recipe| check_recipe(&recipe, &alone, evidence, model, &mut Vec::new()));
+    let message = format!("{error:#}");
+    match by_itself {
+        Err(of_file) if format!("{of_file:#}") == message => anyhow!("--recipe {file}: {message}"),
+        Err(_) | Ok(()) => error,
     }
 }
 
@@ -300,7 +337,8 @@ fn check_labels(recipe: &Recipe, evidence: &Evidence<'_>) -> Result<()> {
     if !evidence.info.multi_label {
         if recipe.metric() == Metric::MeanAveragePrecision {
             usage!(
-                "--metric mean-average-precision needs images of several labels each (--label-separator); {} has one label an image",
+                "`metric` (--metric) is mean-average-precision, which needs images of several labels each (--label-separator); {} has one \
+                 label an image",
                 evidence.info.name
             );
         }

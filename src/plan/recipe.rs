@@ -28,7 +28,7 @@ pub(super) fn choose(
         }
         Err(reason) => reason,
     };
-    let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
+    let is_file = overrides.recipe_file().is_some();
     let mut recipe = match &overrides.recipe {
         Some(file) if is_file => from_file(Path::new(file), evidence)?,
         Some(name) => requested(find(name)?, evidence, model, reasons),

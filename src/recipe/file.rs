@@ -1,10 +1,11 @@
 //! Recipe files, built in or written by a user: the keys of a recipe, and texts that describe it.
 
+use anyhow::Result;
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::Error;
 
 use super::Recipe;
+use crate::toml_text;
 
 /// The contents of a recipe file.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,9 +32,9 @@ impl RecipeFile {
     /// Parses the text of a recipe file.
     ///
     /// # Errors
-    /// When it is not TOML, or has a key or a value that no recipe can have; the message shows the line.
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
-        let RecipeTexts { purpose, source, expected } = toml::from_str(text)?;
+    /// When it is not TOML, or has a key or a value that no recipe can have; the message has the number of the line.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let RecipeTexts { purpose, source, expected } = toml_text::parse(text)?;
         let mut keys = text.to_owned();
         for value in [&purpose, &source, &expected].into_iter().flatten() {
             // `Recipe` refuses these keys. Blanks in their place keep line numbers right in messages; each key begins a
@@ -48,7 +49,7 @@ impl RecipeFile {
             purpose: words(purpose),
             source: words(source),
             expected: words(expected),
-            recipe: toml::from_str(&keys)?,
+            recipe: toml_text::parse(&keys)?,
         })
     }
 }
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_shows_the_line_of_the_file() {
+    fn an_error_has_the_line_of_the_file() {
         for (text, part) in [
             ("purpose = \"\"\"a\nb\"\"\"\nepoch = 3", "unknown field `epoch`"),
             ("source = \"s\"\n\npurpose = 3", "invalid type"),

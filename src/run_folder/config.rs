@@ -15,6 +15,7 @@ use crate::files::read_text;
 use crate::model_file;
 use crate::recipe::Recipe;
 use crate::serialized::{shown_path, shown_path_option};
+use crate::toml_text;
 
 /// The complete configuration of a run, from which it can be resumed or repeated. Stored as `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ impl RunConfig {
     /// # Errors
     /// If it cannot be read or is invalid; the message names the file and the key.
     pub fn read(file: &Path) -> Result<Self> {
-        let read = || -> Result<Self> { Ok(toml::from_str(&read_text(file)?)?) };
+        let read = || -> Result<Self> { toml_text::parse(&read_text(file)?) };
         let config = read().with_context(|| file.display().to_string())?;
         config.validate().with_context(|| file.display().to_string())?;
         Ok(config)

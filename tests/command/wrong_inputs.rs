@@ -20,6 +20,9 @@ const FILES: &[Case] = &[
     (1, "train good --model tiny.toml --recipe recipe.toml", &["recipe.toml", "learning_rat"]),
     (1, "train good --model tiny.toml --recipe bad_recipe.toml", &["warmup", "at least 0 and below 1"]),
     (1, "train good --model tiny.toml --recipe both.toml", &["both.toml", "auto_augment", "only one of"]),
+    (1, "train good --model tiny.toml --recipe typed.toml", &["typed.toml: line 2: `epochs`: invalid type"]),
+    (1, "train good --model typed_model.toml", &["typed_model.toml: line 1: `depth`: a whole number"]),
+    (1, "train good --model tiny.toml --recipe metric.toml", &["metric.toml", "`metric`", "several labels"]),
     (1, "train good --pretrained nope", &["--pretrained: nope: there is no such file"]),
     (1, "train --resume good", &["good", "not a run folder"]),
     (1, "train --resume nowhere", &["nowhere"]),
@@ -111,6 +114,13 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
+    (1, "train good --model tiny.toml --recipe patient.toml", &["patient.toml: `patience` 5 has no effect"]),
+    (2, "train good --model tiny.toml --recipe patient.toml --patience 9", &["--patience 9 has no effect"]),
+    (
+        1,
+        "train good --model tiny.toml --recipe one.toml",
+        &["one.toml: `batch_size`", "`augmentation.mixup`"],
+    ),
     (2, "train good --freeze backbone", &["--pretrained"]),
     (2, "train good --workers-only", &["--workers-only has no effect"]),
     (2, "train good --token-file text.safetensors", &["--token-file", "no effect"]),
@@ -138,6 +148,11 @@ fn prepared() -> Images {
     images.write("still.toml", "[augmentation]\nhorizontal_flip = 0.0");
     images.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
     images.write("both.toml", "[augmentation]\ntrivial_augment = true\nauto_augment = \"cifar10\"");
+    images.write("typed.toml", "warmup = 0.1\nepochs = \"many\"");
+    images.write("typed_model.toml", "depth = \"two\"");
+    images.write("metric.toml", "metric = \"mean-average-precision\"");
+    images.write("patient.toml", "epochs = 3\npatience = 5");
+    images.write("one.toml", "epochs = 1\nbatch_size = 1\n[augmentation]\nmixup = 0.5");
     images.write("full/file", "in the way");
     images.write("text.safetensors", "this is no model");
     images.write("list.csv.gz", "packed");
