@@ -82,7 +82,7 @@ impl Evaluate {
         named.warn_of_head(&log);
         let NamedModel { card, model, .. } = named;
         card.require_classifier(self.model.display())?;
-        let Evaluation { metrics, selection, views, bad, is_incomplete } =
+        let Evaluation { metrics, selection, views, bad } =
             Evaluation::new((card, model), &self.data, open, &settings, runtime)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, views))?)?;
@@ -97,7 +97,7 @@ impl Evaluate {
         for bad in &bad {
             note!("error: {}", described(bad));
         }
-        Ok(if bad.is_empty() && !is_incomplete { Status::Done } else { Status::Partial })
+        Ok(if bad.is_empty() && !selection.is_incomplete { Status::Done } else { Status::Partial })
     }
 }
 

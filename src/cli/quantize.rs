@@ -206,6 +206,10 @@ impl Quantize {
         for bad in &exact.bad {
             note!("error: {}", described(bad));
         }
-        Ok(if exact.bad.is_empty() && !exact.is_incomplete { Status::Done } else { Status::Partial })
+        Ok(if exact.bad.is_empty() && !exact.selection.is_incomplete {
+            Status::Done
+        } else {
+            Status::Partial
+        })
     }
 }

@@ -34,9 +34,6 @@ pub struct Evaluation {
     pub views: Views,
     /// Images that could not be read, which the metrics leave out.
     pub bad: Vec<BadFile>,
-    /// Whether files of the data set may be images and are no samples of it: their format is not supported, or they cannot be
-    /// read. Warnings have named the first of them.
-    pub is_incomplete: bool,
 }
 
 impl Evaluation {
@@ -57,7 +54,6 @@ impl Evaluation {
         let views = settings.views.unwrap_or_else(|| Views::of(&card));
         let doubt = views.check(&card)?;
         let dataset = open()?;
-        let is_incomplete = dataset.left_out.has_faults();
         let selection = Selection::new(dataset, data, settings.part, &card, &settings.limits)?;
         for remark in selection.remarks.iter().map(String::as_str).chain(doubt) {
             events.emit(Event::notice(remark));
@@ -80,6 +76,6 @@ impl Evaluation {
             );
         }
         let metrics = Metrics::compute(&predicted.predictions, &card.classes);
-        Ok(Self { metrics, selection, views, bad: predicted.bad, is_incomplete })
+        Ok(Self { metrics, selection, views, bad: predicted.bad })
     }
 }

@@ -57,6 +57,9 @@ pub struct Selection {
     pub left_out: usize,
     /// Number of `samples` that the model was trained on; `None` if the model file does not list its training images.
     pub trained_on: Option<usize>,
+    /// Whether files among these images may be images, too, and are left out: their format is not supported, or they cannot be
+    /// read.
+    pub is_incomplete: bool,
     /// A description of the images in one line.
     pub title: String,
     /// Notes for the user about the images, such as warnings, one per entry.
@@ -97,6 +100,10 @@ impl Selection {
         }
         let model_labels = model_labels(&dataset.info, data, card)?;
         let request = Request::new(&dataset, data, part, card)?;
+        let is_incomplete = match request.source {
+            Part::Split(split) => dataset.has_faults_in(split),
+            Part::All => dataset.left_out.has_faults(),
+        };
         let images = Inventory::of(only_source(dataset, request.source), limits);
         let changes = request.changes(&images);
         let is_seen: Vec<bool> = images.images.iter().map(|image| request.is_seen(image)).collect();
@@ -122,7 +129,7 @@ impl Selection {
         let trained_on = request.known.map(|_| trained_on);
         // Of the training images, those that are not among them are no loss.
         let left_out = if take == Take::Unseen { left_out.len() } else { 0 };
-        Ok(Self { samples, part, left_out, trained_on, title, remarks })
+        Ok(Self { samples, part, left_out, trained_on, is_incomplete, title, remarks })
     }
 }
 

@@ -126,6 +126,31 @@ fn every_file_that_is_left_out_is_reported() {
         .stderr(contains("1 HEIC").and(contains("circle")).and(contains("cannot be read")));
 }
 
+#[test]
+fn files_that_are_left_out_count_for_the_split_that_is_measured() {
+    let images = Images::new();
+    images.write("tiny.toml", TINY);
+    for (split, shade) in [("train", 200), ("val", 150), ("test", 100)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 4);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 4);
+    }
+    images.write("data/train/red/photo.heic", "");
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .success();
+    let evaluate = |split: &[&str]| {
+        vitrine(&images).args(["evaluate", "run", "data"]).args(split).assert().stderr(contains("HEIC"))
+    };
+    evaluate(&[]).success();
+    evaluate(&["--split", "val"]).success();
+    evaluate(&["--split", "train"]).code(1);
+    evaluate(&["--split", "all"]).code(1);
+    images.write("data/test/red/photo.heic", "");
+    evaluate(&[]).code(1);
+    evaluate(&["--split", "val"]).success();
+}
+
 #[cfg(unix)]
 #[test]
 fn devices_and_large_files_are_refused_by_name() {

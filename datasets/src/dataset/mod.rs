@@ -1,6 +1,7 @@
 //! A data set: its three splits of samples, its class names, and its origin.
 
 mod class_sizes;
+mod faults;
 mod look_alike;
 mod requirements;
 mod validation;

@@ -1,10 +1,10 @@
 //! Files that were found next to the images and are not used, grouped by reason, so that nothing is ignored silently.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{BadFile, Fault};
+use super::{BadFile, Fault, folder_of};
 
 /// How many names of a group are kept for messages.
 const NAMES: usize = 3;
@@ -48,6 +48,9 @@ pub struct LeftOut {
     pub hidden: Group,
     /// Files and folders that cannot be read.
     pub unreadable: Vec<BadFile>,
+    /// The folders of the files that may be images.
+    #[serde(skip)]
+    folders_of_faults: BTreeSet<String>,
 }
 
 /// The number and the first names of some files.
@@ -77,6 +80,9 @@ impl Group {
 impl LeftOut {
     /// Adds a file or folder.
     pub fn add(&mut self, name: String, reason: Reason) {
+        if let Reason::Unsupported(_) | Reason::Unreadable(_) = &reason {
+            self.folders_of_faults.insert(folder_of(&name).unwrap_or_default().to_owned());
+        }
         match reason {
             Reason::Unsupported(format) => self.unsupported.entry(format).or_default().add(name),
             Reason::NoImage => self.no_images.add(name),
@@ -88,6 +94,11 @@ impl LeftOut {
     /// Whether any of the files may be images: those of unsupported formats and those that cannot be read.
     pub fn has_faults(&self) -> bool {
         !self.unsupported.is_empty() || !self.unreadable.is_empty()
+    }
+
+    /// The folders of the files that may be images.
+    pub(crate) fn folders_of_faults(&self) -> &BTreeSet<String> {
+        &self.folders_of_faults
     }
 
     /// Whether any of the unreadable files is larger than the limit on the size of a file.

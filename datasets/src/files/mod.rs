@@ -20,4 +20,4 @@ pub use spool::{Place, Spool};
 pub use walk::{Entry, Walk};
 
 pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};
-pub(crate) use shown::shown_bytes;
+pub(crate) use shown::{folder_of, shown_bytes};

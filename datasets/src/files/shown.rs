@@ -96,6 +96,11 @@ fn is_escape(text: &[u8]) -> bool {
     matches!(text, [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
+/// The folder of a file, by the name that messages use; `None` if the name has no folder.
+pub(crate) fn folder_of(name: &str) -> Option<&str> {
+    name.rfind(std::path::is_separator).map(|end| &name[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
