@@ -26,16 +26,16 @@ mod tests {
         for (name, other, expected) in [
             ("Cat", "cat", Some("case")),
             ("ÄPFEL", "äpfel", Some("case")),
-            ("Caf\u{e9}", "cafe\u{301}", Some("case")),
-            ("caf\u{e9}", "cafe\u{301}", ACCENTS),
+            ("Café", "cafe\u{301}", Some("case")),
+            ("café", "cafe\u{301}", ACCENTS),
             // One mark is in the letter, and the other follows it.
             ("ph\u{ea}\u{323}", "phe\u{323}\u{302}", ACCENTS),
             ("\u{304c}", "\u{304b}\u{3099}", ACCENTS),
             ("\u{d55c}\u{ae00}", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}", ACCENTS),
             ("cat", "cat", None),
             ("cat", "cats", None),
-            ("caf\u{e9}", "cafe", None),
-            ("caf\u{e9}", "cafe\u{300}", None),
+            ("café", "cafe", None),
+            ("café", "cafe\u{300}", None),
             ("\u{732b}", "\u{72ac}", None),
         ] {
             assert_eq!(difference(name, other), expected, "{name} {other}");

@@ -163,7 +163,7 @@ mod tests {
                 ),
             ]
         );
-        let accents = messages(["th\u{e9}", "caf\u{e9}", "cafe\u{301}"]);
+        let accents = messages(["th\u{e9}", "café", "cafe\u{301}"]);
         let remark = "of train only in how its accents are encoded (Unicode normalization))";
         assert!(
             accents[1].contains("'cafe\u{301}' is in test") && accents[1].contains(remark),
