@@ -118,8 +118,6 @@ impl Plan {
             .map_err(|error| attributed(error, overrides, evidence, &model))?;
         check_views(overrides, evidence, &model)?;
         check_flips(overrides, evidence, &model)?;
-        check_freeze(&recipe, &model, evidence)?;
-        head_fit::check(&recipe, &model, evidence)?;
         reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }
@@ -189,7 +187,9 @@ fn check_recipe(
         progressive.check_model(model, &recipe.augmentation)?;
     }
     check_stem(recipe, model, evidence)?;
-    class_balance::check(recipe, evidence, reasons)
+    class_balance::check(recipe, evidence, reasons)?;
+    check_freeze(recipe, model, evidence)?;
+    head_fit::check(recipe, model, evidence)
 }
 
 /// The error of [`check_recipe`] for the user. One that the recipe's file causes without any option names the file, and is as
@@ -316,16 +316,18 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -
             usage!("`freeze` needs --pretrained: otherwise it would freeze random weights")
         }
         Some(Freeze::Blocks(count)) if count > blocks => {
-            usage!("--freeze {count}: the model has only {blocks} blocks")
+            usage!("`freeze` (--freeze) is {count}, and the model has only {blocks} blocks")
         }
         Some(Freeze::Blocks(count)) if recipe.gradient_checkpointing && count >= model.depth.sum() => {
             usage!(
-                "--gradient-checkpointing saves nothing with --freeze {count}, because frozen blocks store no activations; leave it out"
+                "`gradient_checkpointing` (--gradient-checkpointing) saves nothing if the first {count} blocks are frozen (--freeze), because \
+                 frozen blocks store no activations: leave it out"
             )
         }
         Some(Freeze::Blocks(count)) if recipe.optimizer == Optimizer::Muon && count >= blocks => {
             usage!(
-                "--optimizer muon has no effect with --freeze {count}, because what follows the blocks learns by AdamW in any case; leave it out"
+                "`optimizer = \"muon\"` (--optimizer) has no effect if all {count} blocks are frozen (--freeze), because what follows them \
+                 learns by AdamW in any case: leave it out"
             )
         }
         _ => Ok(()),

@@ -172,8 +172,8 @@ fn options_for_steps_train_by_steps_and_say_so() {
         .args(hidden)
         .args(["--recipe", "fit.toml", "--output", "none"])
         .assert()
-        .code(2)
-        .stderr(contains("hidden layers"));
+        .code(1)
+        .stderr(contains("--recipe fit.toml: `fit_head`").and(contains("hidden layers")));
 }
 
 #[test]

@@ -142,8 +142,8 @@ fn a_probe_is_refused_where_no_head_can_be_fitted() {
         .args(recipe)
         .args(["--model", "tiny.toml"])
         .assert()
-        .code(2)
-        .stderr(contains("`probe_first` needs --pretrained"));
+        .code(1)
+        .stderr(contains("--recipe probe.toml: `probe_first` needs --pretrained"));
     vitrine(&images)
         .args(["train", "data", "--pretrained", "run", "--recipe", "probe.toml", "--output", "by-file"])
         .assert()

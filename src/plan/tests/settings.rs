@@ -146,3 +146,44 @@ fn a_recipe_file_that_the_model_cannot_follow_is_refused() {
     let error = plan(&photos, &overrides("vit_lite_7_4")).unwrap_err().to_string();
     assert!(error.contains("`progressive_learning.scale`") && error.contains("--model"), "{error}");
 }
+
+#[test]
+fn a_recipe_file_that_does_not_suit_the_weights_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    let photos = case(SourceKind::Folder, [300, 300], false, 400);
+    let model = preset::find("vit_tiny_patch16_224").unwrap();
+    let plain = plan(&photos, &Overrides::default()).unwrap().preprocessing;
+    let card = ModelCard::new(model.clone(), vec!["x".to_owned()], import::preprocessing_for(&plain, &model));
+    let refused = |text: &str, freeze, pretrained| {
+        std::fs::write(&file, text).unwrap();
+        let overrides = Overrides {
+            recipe: Some(file.display().to_string()),
+            options: RecipeOverrides { freeze, ..RecipeOverrides::default() },
+            ..Overrides::default()
+        };
+        let error = Plan::new(&overrides, &Evidence { pretrained, ..evidence(&photos) }).unwrap_err();
+        let message = format!("{error:#}");
+        let names_file = message.starts_with(&format!("--recipe {}: ", file.display()));
+        assert_ne!(names_file, UsageError::is_cause_of(&error), "{message}");
+        (names_file, message)
+    };
+    for (text, part) in [
+        ("freeze = \"backbone\"", "`freeze` needs --pretrained"),
+        ("probe_first = true", "`probe_first` needs --pretrained"),
+    ] {
+        let (names_file, message) = refused(text, None, None);
+        assert!(names_file && message.contains(part), "{message}");
+    }
+    let weights = Some(("weights", &card));
+    for (text, part) in [
+        ("freeze = { blocks = 13 }", "`freeze` (--freeze) is 13, and the model has only 12 blocks"),
+        ("gradient_checkpointing = true\nfreeze = { blocks = 12 }", "`gradient_checkpointing`"),
+        ("optimizer = \"muon\"\nfreeze = { blocks = 12 }", "`optimizer = \"muon\"`"),
+    ] {
+        let (names_file, message) = refused(text, None, weights);
+        assert!(names_file && message.contains(part), "{message}");
+    }
+    let (names_file, message) = refused("epochs = 9", Some(Freeze::Blocks(13)), weights);
+    assert!(!names_file && message.contains("12 blocks"), "{message}");
+}
