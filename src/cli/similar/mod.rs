@@ -1,5 +1,7 @@
 //! `vitrine similar`: the images of a folder that are most similar to other images.
 
+mod known;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -8,6 +10,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use vitrine_datasets::{DecodeLimits, Image, ImageSource, path_of_shown};
 
+use self::known::Known;
 use super::Status;
 use super::inputs::InputArgs;
 use super::model::{ForwardArgs, ModelArgs};
@@ -133,7 +136,8 @@ impl Similar {
         let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier, &files)?) };
         let mut asked = Embeddings::new(self.width(&classifier));
-        let failed = self.ask(&classifier, &self.inputs, &log, |path, row| asked.push(path, row))?;
+        let none = Embeddings::default();
+        let failed = self.ask(&classifier, &self.inputs, &none, &log, |path, row| asked.push(path, row))?;
         let mut queries = Embedded { embeddings: asked, failed };
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
@@ -229,8 +233,8 @@ impl Similar {
         if self.is_layout() { model.layout_dim() } else { model.embedding_dim() }
     }
 
-    /// The images of the folder to search in, and how many of them could not be read. Layouts are placed within what those of the folder
-    /// span, and those of the queries with them.
+    /// The images of the folder to search in, and how many of them could not be read. The model is not asked again about those that are
+    /// queries. Layouts are placed within what those of the folder span, and those of the queries with them.
     fn folder(
         &self,
         classifier: &Classifier,
@@ -240,13 +244,13 @@ impl Similar {
         let (inputs, width) = (InputArgs::of(self.place.clone()), self.width(classifier));
         let (embeddings, failed) = if self.is_layout() {
             let mut placing = Placing::new(width);
-            let failed = self.ask(classifier, &inputs, log, |path, row| placing.push(path, row))?;
+            let failed = self.ask(classifier, &inputs, queries, log, |path, row| placing.push(path, row))?;
             let (span, images) = placing.finish();
             *queries = span.places(queries);
             (images, failed)
         } else {
             let mut images = Embeddings::new(width);
-            let failed = self.ask(classifier, &inputs, log, |path, row| images.push(path, row))?;
+            let failed = self.ask(classifier, &inputs, queries, log, |path, row| images.push(path, row))?;
             (images, failed)
         };
         Ok((Searched { embeddings, base: None }, failed.len()))
@@ -282,20 +286,28 @@ impl Similar {
         Ok(Searched { embeddings, base })
     }
 
-    /// Asks the model about images, and hands the answer for each to `push`. Returns the path and the error message of those that cannot be
-    /// read, which are named on standard error, too.
+    /// Asks the model about images that are not among the `known` ones, and hands the answer for each image to `push`, in their order. Returns
+    /// the path and the error message of those that cannot be read, which are named on standard error, too.
     fn ask(
         &self,
         classifier: &Classifier,
         inputs: &InputArgs,
+        known: &Embeddings,
         log: &dyn EventSink,
         mut push: impl FnMut(String, &[f32]),
     ) -> Result<Vec<(String, String)>> {
         let output = if self.is_layout() { Output::Layout } else { Output::Embedding };
         let mut failed = Vec::new();
+        let files = Known::of(known);
         let batches = inputs.batches(None, self.forward.batch_size, self.forward.limits())?;
+        let batches =
+            batches.map(move |batch| batch.into_iter().map(|image| files.mark(image)).collect::<Vec<_>>());
         classifier.predictor().ask_stream(output, batches, log, |batch| {
-            for Asked { tag: path, value } in batch {
+            for Asked { tag: (path, row), value } in batch {
+                if let Some(row) = row {
+                    push(path, known.row(row));
+                    continue;
+                }
                 match value {
                     Ok(mut answer) => {
                         if self.is_layout() {
