@@ -64,6 +64,10 @@ pub struct EpochEnd {
     pub row: EpochRow,
     /// Number of epochs of the run; `None` if a time limit ends it.
     pub epochs: Option<usize>,
+    /// Number of images in an epoch.
+    pub images: usize,
+    /// Number of images of this epoch that were trained on: fewer than `images` if the time was up within it.
+    pub seen: usize,
     /// The metric that chooses the best epoch.
     pub metric: Metric,
     /// Whether `metric` is better than after every earlier epoch.
@@ -80,8 +84,9 @@ impl fmt::Display for EpochEnd {
         };
         write!(
             f,
-            "epoch {}  train loss {:.4}  top-1 {:.2}%  |  val loss {:.4}  top-1 {:.2}%{}{mark}  |  {:.0} images/s  {}",
+            "epoch {}{}  train loss {:.4}  top-1 {:.2}%  |  val loss {:.4}  top-1 {:.2}%{}{mark}  |  {:.0} images/s  {}",
             of_all(row.epoch, self.epochs),
+            self.part(),
             row.train_loss,
             100.0 * row.train_top1.unwrap_or(f64::NAN),
             row.val_loss.unwrap_or(f64::NAN),
@@ -94,6 +99,12 @@ impl fmt::Display for EpochEnd {
 }
 
 impl EpochEnd {
+    /// How many of the images a partial epoch has seen, as text; empty for a whole epoch.
+    fn part(&self) -> String {
+        let Self { images, seen, .. } = *self;
+        if seen < images { format!(" ({seen} of {images} images)") } else { String::new() }
+    }
+
     /// The metric that chooses the best epoch, as text; empty if the line shows it already.
     fn score(&self) -> String {
         let value = match self.metric {
@@ -129,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_an_epoch_shows_the_selection_metric_and_whether_the_model_is_kept() {
+    fn the_line_of_an_epoch_shows_its_part_the_selection_metric_and_whether_the_model_is_kept() {
         let row = EpochRow {
             epoch: 3,
             val_top1: Some(0.5),
@@ -137,9 +148,12 @@ mod tests {
             kept: true,
             ..EpochRow::default()
         };
-        let end = EpochEnd { row, epochs: Some(7), metric: Metric::MacroF1, best: false };
+        let end =
+            EpochEnd { row, epochs: Some(7), images: 80, seen: 80, metric: Metric::MacroF1, best: false };
         let line = end.to_string();
         assert!(line.starts_with("epoch 3/7  ") && line.contains("macro F1 25.00% (kept)"), "{line}");
+        let partial = EpochEnd { seen: 16, ..end.clone() }.to_string();
+        assert!(partial.starts_with("epoch 3/7 (16 of 80 images)  train loss"), "{partial}");
         let best = EpochEnd { epochs: None, metric: Metric::Accuracy, best: true, ..end }.to_string();
         assert!(best.starts_with("epoch 3  ") && best.contains("top-1 50.00% (best)"), "{best}");
     }

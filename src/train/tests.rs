@@ -141,6 +141,7 @@ fn rows_events_and_files_of_a_run_agree() {
     assert_eq!(*history, rows(&place.run()));
     let ends = events.ends();
     assert_eq!(ends.iter().map(|end| end.row.clone()).collect::<Vec<_>>(), *history);
+    assert!(ends.iter().all(|end| (end.images, end.seen) == (30, 30)), "{ends:?}");
     assert_eq!(
         history.iter().map(|row| (row.epoch, row.step)).collect::<Vec<_>>(),
         [(1, 4), (2, 8), (3, 12)]
@@ -275,6 +276,8 @@ fn a_time_limit_that_is_over_at_once_leaves_a_model_measured_on_a_part() {
     let Progress { history, validation_images, best, .. } = &run.progress;
     assert_eq!((history.len(), *validation_images, history[0].step), (1, Some(100), 1));
     assert_eq!(best.as_ref().unwrap().samples, 100);
+    let ends: Vec<_> = events.ends().iter().map(|end| (end.images, end.seen)).collect();
+    assert_eq!(ends, [(40, 8)], "the time is up after one batch");
     assert!(history[0].kept && place.run().join("model.safetensors").is_file());
     let tested = RunFolder::results(&place.run()).unwrap()[&Split::Test].samples;
     assert!((100..=120).contains(&tested), "{tested}");

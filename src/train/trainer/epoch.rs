@@ -40,9 +40,7 @@ impl Pending {
 impl Trainer<'_> {
     /// Trains from the present position to the end of the epoch, then validates.
     pub(super) fn epoch(&mut self) -> Result<EpochOutcome> {
-        let Progress { epoch, batch, .. } = self.state.progress;
-        let images = self.phase.batches.len();
-        let seen = (batch * self.recipe().batch_size).min(images);
+        let (epoch, images, seen) = (self.state.progress.epoch, self.phase.batches.len(), self.seen());
         self.emit(Event::EpochStart { epoch: epoch + 1, epochs: self.recipe().epochs, images, seen });
         self.session.begin_epoch();
         let mut pending = Pending::default();
@@ -61,6 +59,11 @@ impl Trainer<'_> {
             self.end_epoch()?;
         }
         Ok(outcome)
+    }
+
+    /// Number of images of the epoch that were trained on so far.
+    pub(super) fn seen(&self) -> usize {
+        (self.state.progress.batch * self.recipe().batch_size).min(self.phase.batches.len())
     }
 
     /// Trains until the epoch ends. Returns `None` if another phase begins before that.

@@ -21,7 +21,7 @@ use crate::train::{best_epoch, flips, interrupt};
 impl Trainer<'_> {
     /// Validates the model, decides whether to keep it, and writes the results of the epoch.
     pub(super) fn end_epoch(&mut self) -> Result<()> {
-        let images_per_second = self.session.images_per_second();
+        let (images_per_second, seen) = (self.session.images_per_second(), self.seen());
         let learning_rate = learning_rate(self.recipe(), self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
         self.judge_bad_files(Split::Train, &running.bad, self.phase.batches.len())?;
@@ -43,7 +43,7 @@ impl Trainer<'_> {
             kept: verdict.is_kept,
             ..row(&running, &validation)
         };
-        self.record(row, verdict.is_highest && verdict.is_kept);
+        self.record(row, verdict.is_highest && verdict.is_kept, seen);
         if verdict.is_kept {
             self.keep(model, validation, predicted);
         }
@@ -61,10 +61,11 @@ impl Trainer<'_> {
         self.best.kept.is_some() && !self.folder.model().is_file()
     }
 
-    /// Reports the results of the epoch and adds them to the history.
-    fn record(&mut self, row: EpochRow, best: bool) {
-        let (epochs, metric) = (self.recipe().epochs, self.recipe().metric());
-        self.emit(Event::EpochEnd(EpochEnd { row: row.clone(), epochs, metric, best }));
+    /// Reports the results of the epoch, in which `seen` images were trained on, and adds them to the history.
+    fn record(&mut self, row: EpochRow, best: bool, seen: usize) {
+        let (epochs, metric, images) =
+            (self.recipe().epochs, self.recipe().metric(), self.phase.batches.len());
+        self.emit(Event::EpochEnd(EpochEnd { row: row.clone(), epochs, images, seen, metric, best }));
         self.state.progress.history.push(row);
     }
 
