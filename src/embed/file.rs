@@ -23,6 +23,8 @@ pub const DESCRIPTION: &str = "vitrine_embeddings";
 const PATHS: &str = "paths";
 /// The longest header that readers of safetensors accept, in bytes.
 const LONGEST_HEADER: usize = 100_000_000;
+/// The most bytes of it that paths may take, which leaves enough for the description.
+const LONGEST_PATHS: usize = LONGEST_HEADER - (1 << 16);
 /// The extension of the file next to a NumPy file that has its paths and description.
 const BESIDE_NPY: &str = "paths.json";
 
@@ -83,6 +85,41 @@ pub struct StoredEmbeddings {
     pub description: Description,
     /// The embeddings.
     pub embeddings: Embeddings,
+}
+
+/// The paths for the header of a safetensors file, as they become known: whether they will fit it.
+#[derive(Clone, Debug)]
+pub struct HeaderPaths {
+    file: PathBuf,
+    images: usize,
+    bytes: usize,
+}
+
+impl HeaderPaths {
+    /// No paths yet, for this file.
+    pub fn of(file: &Path) -> Self {
+        Self { file: file.to_owned(), images: 0, bytes: 0 }
+    }
+
+    /// Adds the path of an image.
+    ///
+    /// # Errors
+    /// If the paths are too long by now.
+    pub fn add(&mut self, path: &str) -> Result<()> {
+        // The list of paths is a string itself. It has a comma for each path, and the quotes around a string are those of the list.
+        let listed = serde_json::to_string(&serde_json::to_string(path)?)?;
+        (self.images, self.bytes) = (self.images + 1, self.bytes + listed.len() - 1);
+        ensure!(self.bytes <= LONGEST_PATHS, too_long(&self.file, self.images));
+        Ok(())
+    }
+}
+
+/// The error message for paths that do not fit the header.
+fn too_long(file: &Path, images: usize) -> String {
+    format!(
+        "{}: the paths of {images} images are too long for the header of a safetensors file; write a .npy file",
+        file.display()
+    )
 }
 
 /// The file next to a NumPy file.
@@ -146,12 +183,7 @@ impl StoredEmbeddings {
         });
         let mut header = header.to_string();
         header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-        ensure!(
-            header.len() <= LONGEST_HEADER,
-            "{}: the paths of {} images are too long for the header of a safetensors file; write a .npy file",
-            path.display(),
-            embeddings.len()
-        );
+        ensure!(header.len() <= LONGEST_HEADER, too_long(path, embeddings.len()));
         let mut file = AtomicFile::create(path)?;
         file.write(&(header.len() as u64).to_le_bytes())?;
         file.write(header.as_bytes())?;
@@ -260,6 +292,23 @@ mod tests {
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["a.npy", "a.paths.json", "b.c.safetensors"]);
+    }
+
+    #[test]
+    fn paths_are_refused_as_soon_as_they_are_too_long_for_the_header() {
+        let paths = stored().embeddings.paths;
+        let mut counted = HeaderPaths::of(Path::new("a.safetensors"));
+        paths.iter().for_each(|path| counted.add(path).unwrap());
+        let written = json!(serde_json::to_string(&paths).unwrap()).to_string();
+        // A comma after the last path in place of the brackets and quotes around the list.
+        assert_eq!(counted.bytes, written.len() - 3);
+        let mut full = HeaderPaths { bytes: LONGEST_PATHS - 8, ..counted };
+        full.add("a").unwrap();
+        let error = full.add("b").unwrap_err().to_string();
+        assert!(
+            error.starts_with("a.safetensors: the paths of 4 images") && error.contains(".npy"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ mod whitening;
 
 pub use components::Components;
 pub use embeddings::{Embeddings, normalize};
-pub use file::{DESCRIPTION, Description, StoredEmbeddings, paths_beside};
+pub use file::{DESCRIPTION, Description, HeaderPaths, StoredEmbeddings, paths_beside};
 pub use map::{ImageClasses, Map};
 pub use search::Neighbor;
 pub use similar_page::{Found, Query, THUMBNAIL, similar_page};

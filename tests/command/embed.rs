@@ -117,6 +117,24 @@ fn a_map_alone_prints_no_lines() {
         .stderr(contains("map: map.html"));
 }
 
+/// The header of a safetensors file, which has the paths, has a limit; a control character takes seven bytes of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn paths_that_are_too_long_for_a_safetensors_file_are_refused_before_any_image_is_read() {
+    let images = Images::trained();
+    let level = format!("/{}", "\u{1}".repeat(250));
+    let folder = images.path(&format!("long{}", level.repeat(14)));
+    std::fs::create_dir_all(&folder).unwrap();
+    for index in 0..4200 {
+        std::fs::write(folder.join(format!("{}{index}.png", "\u{1}".repeat(200))), "").unwrap();
+    }
+    vitrine(&images)
+        .args(["embed", "run", "long", "--output", "rows.safetensors"])
+        .assert()
+        .code(1)
+        .stderr(contains("rows.safetensors: the paths of").and(contains("write a .npy file")));
+}
+
 #[test]
 fn outputs_that_cannot_be_meant_are_refused_before_anything_is_computed() {
     let images = Images::trained();

@@ -38,6 +38,11 @@ impl DatasetImages {
         })
     }
 
+    /// The names of the images, by place.
+    pub(super) fn names(&self) -> impl Iterator<Item = Input> {
+        self.samples.iter().map(|sample| sample.source.name())
+    }
+
     /// Adds the files that the data set left out although they may be images, after the results of all others.
     ///
     /// # Errors

@@ -21,7 +21,9 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note, outln};
 use crate::cli::within::within;
-use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
+use crate::embed::{
+    Description, Embeddings, HeaderPaths, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside,
+};
 use crate::events::{Event, EventSink};
 use crate::files::{same_place, write_atomically};
 use crate::hub;
@@ -126,6 +128,7 @@ impl Embed {
         let classifier = Classifier::new(card, model, &device).with_limits(self.limits());
         let dataset = data.map(|data| self.dataset(data, &log)).transpose()?.flatten();
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
+        self.check_paths(results.header.clone(), dataset.as_ref())?;
         let batches: Box<dyn Iterator<Item = _> + Send> = match &dataset {
             Some(dataset) => Box::new(dataset.batches(self.batch_size)),
             None => Box::new(self.inputs.batches(None, self.batch_size, self.limits())?),
@@ -253,7 +256,17 @@ impl Embed {
             Some(Format::Npy | Format::Safetensors) | None => None,
         };
         let has_rows = lines.is_none() || self.html.is_some();
-        Ok(Results::new(lines, has_rows.then(|| Embeddings::new(dim)), dim))
+        let file = self.output.as_deref().filter(|_| format == Some(Format::Safetensors));
+        Ok(Results::new(lines, has_rows.then(|| Embeddings::new(dim)), file.map(HeaderPaths::of), dim))
+    }
+
+    /// Checks that the paths of all images that can be listed before any is read will fit the header of the file, if it needs them there.
+    fn check_paths(&self, header: Option<HeaderPaths>, dataset: Option<&DatasetImages>) -> Result<()> {
+        let Some(mut header) = header else { return Ok(()) };
+        match dataset {
+            Some(dataset) => dataset.names().try_for_each(|name| header.add(&name)),
+            None => self.inputs.in_folders().try_for_each(|name| header.add(&name)),
+        }
     }
 
     /// Writes the files, which record the source of the model, and says what was written.
@@ -264,7 +277,7 @@ impl Embed {
         (source, model): (&str, &[PathBuf]),
         dataset: Option<&DatasetImages>,
     ) -> Result<Status> {
-        let Results { lines, rows, places, dim, count, unreadable } = results;
+        let Results { lines, rows, places, dim, count, unreadable, .. } = results;
         if count == 0 && (self.output.is_some() || self.html.is_some()) {
             bail!("no image could be embedded, so nothing is written");
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Format;
 use crate::cli::output::{self, csv_name, note};
-use crate::embed::Embeddings;
+use crate::embed::{Embeddings, HeaderPaths};
 use crate::files::AtomicFile;
 use crate::flags::explained;
 use crate::parquet_file::{Column, Levels, ParquetFile, Values};
@@ -20,6 +20,8 @@ pub(super) struct Results {
     pub(super) lines: Option<Lines>,
     /// The rows, if they are needed at the end.
     pub(super) rows: Option<Embeddings>,
+    /// Their paths, if a safetensors file is to be written.
+    pub(super) header: Option<HeaderPaths>,
     /// The place of the image of each row in the order of the input, which has unreadable images, too.
     pub(super) places: Vec<usize>,
     /// The width of an embedding.
@@ -31,14 +33,19 @@ pub(super) struct Results {
 }
 
 impl Results {
-    pub(super) fn new(lines: Option<Lines>, rows: Option<Embeddings>, dim: usize) -> Self {
-        Self { lines, rows, places: Vec::new(), dim, count: 0, unreadable: 0 }
+    pub(super) fn new(
+        lines: Option<Lines>,
+        rows: Option<Embeddings>,
+        header: Option<HeaderPaths>,
+        dim: usize,
+    ) -> Self {
+        Self { lines, rows, header, places: Vec::new(), dim, count: 0, unreadable: 0 }
     }
 
     /// Adds the embedding of an image, or reports why there is none: on standard error, and in JSON lines, too.
     ///
     /// # Errors
-    /// If a line cannot be formatted.
+    /// If a line cannot be formatted, or the paths are too long for the file.
     pub(super) fn add(&mut self, path: &str, embedding: Result<Vec<f32>>) -> Result<()> {
         match embedding {
             Ok(embedding) => {
@@ -46,6 +53,9 @@ impl Results {
                 self.count += 1;
                 if let Some(lines) = &mut self.lines {
                     lines.embedding(path, &embedding)?;
+                }
+                if let Some(header) = &mut self.header {
+                    header.add(path)?;
                 }
                 if let Some(rows) = &mut self.rows {
                     rows.push(path.to_owned(), &embedding);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use vitrine_datasets::{DecodeLimits, ImageSource, can_only_be_dataset};
+use vitrine_datasets::{DecodeLimits, Entry, ImageSource, Walk, can_only_be_dataset, shown};
 
 use self::batches::Batches;
 pub(super) use self::lister::Incomplete;
@@ -85,6 +85,15 @@ impl InputArgs {
     /// The paths and patterns, as they were given.
     pub(super) fn stated(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// The names of the images in the folders among the arguments, which are known before any is read.
+    pub(super) fn in_folders(&self) -> impl Iterator<Item = Input> {
+        let folders = self.paths.iter().filter(|path| path.is_dir());
+        folders.flat_map(|folder| Walk::new(folder)).filter_map(|entry| match entry {
+            Entry::Image(path) => Some(shown(path)),
+            Entry::Folder(_) | Entry::LeftOut(..) => None,
+        })
     }
 
     /// Batches of the images that the arguments stand for, or of one shard of them, which a thread of its own lists.
