@@ -1,7 +1,11 @@
 //! What training says of a data set before it begins, for those who only look at the data: why it refuses the data set,
 //! and what it warns about.
 
-use vitrine_datasets::{Dataset, DatasetError, DecodeLimits, Inventory, Split};
+use std::collections::HashSet;
+
+use vitrine_datasets::{
+    BadFile, CorruptImage, Dataset, DatasetError, DecodeLimits, Inspection, Inventory, Split, inspect,
+};
 
 use super::bad_files::{BadFiles, unreadable};
 use super::duplicates;
@@ -14,6 +18,8 @@ pub struct Review {
     /// The images, some of which are held out if the data set has no validation split. Validation and test images that
     /// are also trained on are among them, which a run leaves out.
     pub images: Inventory,
+    /// The report about these images, for which each of them was decoded.
+    pub inspection: Inspection,
     /// Each reason for which training refuses the data set, in its own words.
     pub problems: Vec<String>,
     /// Each warning with which training would begin, without a prefix.
@@ -21,7 +27,7 @@ pub struct Review {
 }
 
 impl Review {
-    /// Reads the images of `dataset`, whose name in messages is `data`, and chooses validation images as
+    /// Reads and decodes the images of `dataset`, whose name in messages is `data`, and chooses validation images as
     /// [`RunData::choose`](super::RunData::choose) does: about `fraction` of each class, by `seed`. `limits` are the
     /// limits with which the images will be decoded.
     ///
@@ -37,6 +43,7 @@ impl Review {
             dataset.training_problems(data).iter().map(ToString::to_string).collect();
         let mut images = Inventory::of(dataset, limits);
         images.hold_out(fraction, seed)?;
+        let inspection = inspect(&images.clone().into_dataset(), limits);
         let mut unseen = images.clone();
         let left_out = unseen.leave_out(&images.keys(Split::Train));
         let mut remarks = duplicates::remarks(&unseen, &left_out, limits);
@@ -48,27 +55,43 @@ impl Review {
         if problems.is_empty() {
             remarks.extend(classes_without_validation(&unseen));
         }
-        let (too_many, tolerated) = judge_unreadable(&unseen);
+        let (too_many, tolerated) = judge_unreadable(&unseen, &inspection.corrupt);
         problems.extend(too_many);
         let warnings = tolerated.iter().chain(&remarks).map(|remark| without_prefix(remark)).collect();
-        Ok(Self { images, problems, warnings })
+        Ok(Self { images, inspection, problems, warnings })
     }
 }
 
-/// What training would say of unreadable images with the default limit: an error for each split with too many, and a
-/// warning for each split with fewer.
-fn judge_unreadable(images: &Inventory) -> (Vec<String>, Vec<String>) {
+/// What training would say of unreadable images with the default limit, before it begins or when it decodes them: an error
+/// for each split with too many, and a warning for each split with fewer.
+fn judge_unreadable(images: &Inventory, corrupt: &[CorruptImage]) -> (Vec<String>, Vec<String>) {
     let limit = Recipe::default().bad_file_limit;
     let (mut too_many, mut tolerated) = (Vec::new(), Vec::new());
     let mut bad_files = BadFiles::default();
     for split in Split::ALL {
-        let (bad, total) = unreadable(images, split);
+        let (mut bad, total) = unreadable(images, split);
+        bad.extend(undecodable(images, split, corrupt));
         match bad_files.verdict(limit, split, (&bad, total)) {
             Ok(event) => tolerated.extend(event.map(|event| event.to_string())),
             Err(error) => too_many.push(error.to_string()),
         }
     }
     (too_many, tolerated)
+}
+
+/// The images of a split that begin as images do and yet cannot be decoded.
+fn undecodable(images: &Inventory, split: Split, corrupt: &[CorruptImage]) -> Vec<BadFile> {
+    let probed = images.of_split(split).filter(|image| image.bad.is_none());
+    let names: HashSet<String> = probed.map(|image| image.sample.source.name()).collect();
+    corrupt
+        .iter()
+        .filter(|image| image.split == split && names.contains(&image.image))
+        .map(|CorruptImage { image, reason, is_too_large, .. }| BadFile {
+            name: image.clone(),
+            message: reason.clone(),
+            is_too_large: *is_too_large,
+        })
+        .collect()
 }
 
 /// A remark without the word with which warnings begin.

@@ -163,16 +163,19 @@ fn warnings_about_how_a_data_set_was_read_are_in_the_json_too() {
     assert_eq!(described["info"]["classes"], json!(["blue", "train_old"]));
 }
 
-#[test]
-fn unreadable_images_are_a_problem_or_a_warning_as_for_train() {
+/// Two classes with 24 training images and 8 validation images.
+fn two_splits() -> Images {
     let images = Images::new();
     for (split, shade, count) in [("train", 200, 12), ("val", 150, 4)] {
         images.fill(&format!("data/{split}/red"), [shade, 30, 30], count);
         images.fill(&format!("data/{split}/blue"), [30, 30, shade], count);
-        // Other contents, as copies of training images would not be measured.
-        images.write(&format!("data/{split}/red/broken.png"), &format!("no image for {split}"));
     }
-    let described = inspected(&images);
+    images
+}
+
+/// Asserts what `inspect` and `train` say if one more image of each split of [`two_splits`] is unreadable.
+fn assert_unreadable(images: &Images) {
+    let described = inspected(images);
     let [problem, warning] = ["problems", "warnings"].map(|list| {
         let said = described[list].as_array().unwrap();
         assert_eq!(said.len(), 1, "{described}");
@@ -182,13 +185,35 @@ fn unreadable_images_are_a_problem_or_a_warning_as_for_train() {
     assert!(warning.starts_with("1 of 25 training images cannot be read"), "{warning}");
     let says =
         |word: &str| contains(format!("{word}: {problem}\n")).and(contains(format!("warning: {warning}\n")));
-    vitrine(&images).args(["inspect", "data"]).assert().code(1).stderr(says("problem"));
+    vitrine(images).args(["inspect", "data"]).assert().code(1).stderr(says("problem"));
     images.write("tiny.toml", TINY);
-    vitrine(&images)
+    vitrine(images)
         .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
         .assert()
         .code(1)
         .stderr(says("error"));
+}
+
+#[test]
+fn unreadable_images_are_a_problem_or_a_warning_as_for_train() {
+    let images = two_splits();
+    for split in ["train", "val"] {
+        // Other contents, as copies of training images would not be measured.
+        images.write(&format!("data/{split}/red/broken.png"), &format!("no image for {split}"));
+    }
+    assert_unreadable(&images);
+}
+
+#[test]
+fn images_that_only_decoding_shows_to_be_unreadable_count_too() {
+    let images = two_splits();
+    for split in ["train", "val"] {
+        let whole = std::fs::read(images.path(&format!("data/{split}/red/0.png"))).unwrap();
+        // The header is complete, and half of the pixels are missing.
+        let half = &whole[..whole.len() / 2];
+        std::fs::write(images.path(&format!("data/{split}/red/broken.png")), half).unwrap();
+    }
+    assert_unreadable(&images);
 }
 
 #[test]

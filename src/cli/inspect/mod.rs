@@ -90,14 +90,12 @@ impl Inspect {
         let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let limits = self.data_args.file_size.limits();
-        let Review { images, problems, mut warnings } =
+        let Review { images, inspection, problems, mut warnings } =
             Review::of(dataset, &self.what, (val_fraction, 0), &limits)?;
-        let dataset = images.into_dataset();
-        let inspection = vitrine_datasets::inspect(&dataset, &limits);
         warnings.extend(pixel_remarks(&inspection.duplicates));
         if self.json {
-            let faults = dataset.left_out.faults();
-            let warnings = dataset.warnings.iter().chain(&faults).chain(&warnings);
+            let faults = images.left_out.faults();
+            let warnings = images.warnings.iter().chain(&faults).chain(&warnings);
             let warnings = warnings.map(String::as_str).collect();
             let described = Described { inspection: &inspection, problems: &problems, warnings };
             outln!("{}", serde_json::to_string(&described)?)?;
