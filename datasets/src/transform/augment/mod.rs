@@ -109,8 +109,9 @@ pub enum Crop {
     Resized {
         /// Smallest and largest share of the image's area, above 0 and at most 1.
         scale: [f64; 2],
-        /// Smallest and largest width / height of the rectangle, from 0.001 to 1000. If evaluation squashes or pads images, the
-        /// ratio is relative to that of the image, so that parts are squashed or padded as whole images are.
+        /// Smallest and largest width / height of the rectangle, from 0.001 to 1000, relative to that of the model's input, so that
+        /// only this ratio distorts (torchvision's is not relative, which is the same for square inputs). If evaluation squashes or
+        /// pads images, the ratio is relative to that of the image, so that parts are squashed or padded as whole images are.
         ratio: [f64; 2],
     },
 }

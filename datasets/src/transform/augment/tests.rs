@@ -142,6 +142,20 @@ fn random_crops_are_squashed_or_padded_as_in_evaluation() {
     assert!((28..=33).contains(&span(ResizeRule::ShorterSide { crop: 1.0 })));
 }
 
+/// The value of each pixel is its column, so that the width of the crop can be read off.
+#[test]
+fn random_crops_have_the_shape_of_an_input_that_is_not_square() {
+    let pixels = (0..32).flat_map(|_| 0..128).collect();
+    let counting = Image { width: 128, height: 32, channels: 1, pixels };
+    let crop = Crop::Resized { scale: [0.25, 0.25], ratio: [1.0, 1.0] };
+    let augmentation = Augmentation { crop, ..Augmentation::none() };
+    for seed in 0..20 {
+        let seen = run_with(&augmentation, &counting, [16, 64], ResizeRule::ShorterSide { crop: 1.0 }, seed);
+        let columns: Vec<u8> = (0..64).map(|column| seen.pixels[0] + column).collect();
+        assert_eq!(seen.pixels, columns.repeat(16), "a quarter of the image, at its own scale");
+    }
+}
+
 #[test]
 fn images_are_mirrored_with_the_given_probability() {
     let image = test_image(8, 8, 3);

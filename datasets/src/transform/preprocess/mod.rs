@@ -185,10 +185,14 @@ impl Preprocessing {
     }
 
     /// The width / height of a part that [`resized_part`](Self::resized_part) distorts and pads as evaluation does the
-    /// whole image: 1 if evaluation keeps the aspect ratio and crops, that of the image if it distorts or pads.
+    /// whole image: that of the model's input if evaluation keeps the aspect ratio and crops, that of the image if it
+    /// distorts or pads.
     pub(super) fn part_ratio(&self, image: &Image) -> f64 {
         match self.resize {
-            ResizeRule::ShorterSide { .. } => 1.0,
+            ResizeRule::ShorterSide { .. } => {
+                let [height, width] = self.image_size;
+                width as f64 / height as f64
+            }
             ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::Letterbox => {
                 f64::from(image.width) / f64::from(image.height)
             }

@@ -125,6 +125,8 @@ fn parts_are_distorted_and_padded_as_whole_images() {
     let square = ResizeRule::ShorterSide { crop: 0.9 };
     assert_eq!(part(square, [0, 0, 60, 30]), image.resize(32, 32, Interpolation::Bicubic));
     assert_eq!(preprocessing(32, square, Interpolation::Bicubic).part_ratio(&image), 1.0);
+    let wide = Preprocessing { image_size: [16, 48], ..preprocessing(32, square, Interpolation::Bicubic) };
+    assert_eq!(wide.part_ratio(&image), 3.0);
 }
 
 #[test]
