@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use image::error::{ImageError, LimitErrorKind};
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, LumaA, Rgba};
@@ -15,20 +16,20 @@ use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
 /// A decoded image that holds a reservation in the memory budget for decoding.
 #[derive(Debug)]
 pub struct Decoded {
-    image: Image,
+    image: Arc<Image>,
     pub(crate) reserved: Option<Reserved>,
 }
 
 impl Decoded {
     /// A small image, which needs no reservation.
-    pub(crate) fn small(image: Image) -> Self {
-        Self { image, reserved: None }
+    pub(crate) fn small(image: impl Into<Arc<Image>>) -> Self {
+        Self { image: image.into(), reserved: None }
     }
 
-    /// Releases the reservation and returns the image.
+    /// Releases the reservation and returns the image, which is copied if its source has it too.
     pub fn into_image(self) -> Image {
         drop(self.reserved);
-        self.image
+        Arc::unwrap_or_clone(self.image)
     }
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
         let channels = if source.color().has_color() { 3 } else { 1 };
         let (width, height) = (source.width(), source.height());
         let image = Image { width, height, channels, pixels: source.into_bytes() };
-        return Ok(Decoded { image, reserved: Some(reserved) });
+        return Ok(Decoded { image: image.into(), reserved: Some(reserved) });
     }
     let mut decoder = decoder(format, bytes, limits)?;
     let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
@@ -143,7 +144,7 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
         return Err("it has no pixels".to_owned());
     }
     let image = Image { width, height, channels, pixels: source.into_bytes() };
-    Ok(Decoded { image, reserved: Some(reserved) })
+    Ok(Decoded { image: image.into(), reserved: Some(reserved) })
 }
 
 /// Whether the alpha of an image counts. Programs that write BMP or TGA may leave it at 0 everywhere, although nothing is transparent;

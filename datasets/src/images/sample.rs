@@ -163,7 +163,7 @@ impl ImageSource {
             }
             Self::Pixels { image, .. } => {
                 self.checked(image)?;
-                Ok(Decoded::small(Image::clone(image)))
+                Ok(Decoded::small(Arc::clone(image)))
             }
             Self::Drawn { class, seed } => Ok(Decoded::small(drawing::draw(*class, *seed))),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
@@ -404,6 +404,15 @@ mod tests {
         let Some(reserved) = &decoded.reserved else { panic!("an image file reserves memory") };
         assert!(reserved.bytes() >= decoded.pixels.len() as u64);
         assert_eq!(decoded.into_image(), source.decode(&DecodeLimits::default()).unwrap());
+    }
+
+    #[test]
+    fn pixels_that_a_program_has_decoded_are_used_where_they_lie() {
+        let image = Arc::new(Image { width: 2, height: 1, channels: 1, pixels: vec![1, 2] });
+        let source = ImageSource::Pixels { name: "made".into(), image: Arc::clone(&image) };
+        let decoded = source.decode_for_use(&DecodeLimits::default()).unwrap();
+        assert!(std::ptr::eq(&*decoded, &*image));
+        assert_eq!(decoded.into_image(), *image);
     }
 
     #[test]
