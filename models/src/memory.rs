@@ -13,6 +13,8 @@ use crate::{GatePlace, ModelConfig, Normalizer, Pool, Tokenizer};
 pub struct StepMemory {
     /// One copy of the parameters.
     pub parameters: u64,
+    /// The biases of relative positions, which are computed once for inference.
+    pub biases: u64,
     /// The intermediate results of one image that a training step keeps for its backward pass.
     pub kept: u64,
     /// The same with gradient checkpointing: the input of each block, and the intermediate results of the largest
@@ -44,6 +46,7 @@ impl StepMemory {
         let (maps, blocks) = (maps(config) + pooling(config), Blocks::of(config));
         Self {
             parameters: 4 * parameters(config) as u64,
+            biases: 4 * biases(config),
             kept: 4 * (3 * image + maps + blocks.kept),
             kept_with_checkpointing: 4 * (3 * image + maps + 2 * blocks.inputs + blocks.largest),
             forward: 4 * (2 * image + maps / 2 + blocks.largest / 2),
@@ -59,8 +62,14 @@ impl StepMemory {
 
     /// The bytes of a forward pass of `batch` images.
     pub fn inference(&self, batch: usize) -> u64 {
-        self.parameters + self.forward.saturating_mul(batch as u64)
+        self.parameters + self.biases + self.forward.saturating_mul(batch as u64)
     }
+}
+
+/// The number of values of the biases of relative positions that all blocks keep for inference.
+fn biases(config: &ModelConfig) -> u64 {
+    let blocks = |stage: usize| (0..config.depth[stage]).map(move |block| (stage, block));
+    (0..config.num_stages()).flat_map(blocks).map(|(stage, block)| config.fixed_bias(stage, block)).sum()
 }
 
 /// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each

@@ -224,6 +224,27 @@ impl ModelConfig {
             | Mixer::Adjacency => RelativePosition::None,
         }
     }
+
+    /// The number of values of the bias that a block keeps for inference: none if they are more than the weights of its first
+    /// projection, which [`TokenMixer::fix_bias`](super::TokenMixer::fix_bias) compares them with.
+    pub(crate) fn fixed_bias(&self, stage: usize, block: usize) -> u64 {
+        let (mixer, grid, dim) = (self.mixer(block), self.stage_grid(stage), self.stage_dim(stage));
+        if self.relative_position(mixer) == RelativePosition::None {
+            return 0;
+        }
+        let [rows, columns] = match mixer {
+            Mixer::Window(size) | Mixer::ShiftedWindow(size) => grid.map(|side| side.min(size)),
+            Mixer::Global
+            | Mixer::Neighborhood(_)
+            | Mixer::FullNeighborhood(_)
+            | Mixer::CrossCovariance
+            | Mixer::Graph { .. }
+            | Mixer::Adjacency => grid,
+        };
+        let tokens = self.num_prefix_tokens() + rows * columns;
+        let values = product([tokens, tokens, self.num_heads[stage]]);
+        if values > product([3, dim, dim]) { 0 } else { values }
+    }
 }
 
 impl AttentionOptions {

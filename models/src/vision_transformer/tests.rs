@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::attention::TokenMixer;
 use crate::linear::Linear;
 use crate::testing::{self, base};
-use crate::{AttentionOptions, ImageSize, Normalizer, Pool, Position, RelativePosition, Tokenizer};
+use crate::{
+    AttentionOptions, ImageSize, Normalizer, Pool, Position, RelativePosition, StepMemory, Tokenizer,
+};
 use burn::module::ModuleMapper;
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
@@ -331,6 +334,27 @@ fn packed_weights_answer_and_are_read_as_they_were_in_every_variant() {
         assert!(packed.linear_layers().all(|layer| layer.weight.is_initialized()), "{config:?}");
         assert!(gap(&packed) <= 1e-5, "{}: {config:?}", gap(&packed));
     }
+}
+
+#[test]
+fn biases_that_are_kept_for_inference_are_in_the_estimate_of_memory() {
+    let device = Device::default();
+    let attention =
+        AttentionOptions { relative_position: Some(RelativePosition::Table), ..AttentionOptions::default() };
+    let plain = crate::preset::find("vit_pico_patch4_32").unwrap();
+    // Pairs of few tokens, which are kept, and of many, which are not.
+    let [few, many] =
+        [32, 64].map(|side| ModelConfig { image_size: ImageSize::square(side), attention, ..plain.clone() });
+    for config in testing::variants().iter().chain([&few, &many]) {
+        let mut model = config.init(&device).unwrap().packed();
+        let mixers = model.stages.iter_mut().flat_map(Stage::mixers);
+        let biases = mixers.filter_map(TokenMixer::relative_position).filter(|bias| bias.is_fixed());
+        let kept: usize = biases.map(|bias| bias.forward().shape().num_elements()).sum();
+        assert_eq!(StepMemory::of(config).biases, 4 * kept as u64, "{config:?}");
+    }
+    let (few, many) = (StepMemory::of(&few), StepMemory::of(&many));
+    assert!(few.biases > 0 && few.inference(1) == few.parameters + few.biases + few.forward);
+    assert_eq!(many.biases, 0);
 }
 
 #[test]
