@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::predictions::{Predictions, SampleOutcome};
+use super::predictions::{Predictions, SampleOutcome, logistic};
 
 /// Number of equal-width bins, as in the paper.
 pub const RELIABILITY_BINS: usize = 15;
@@ -40,11 +40,11 @@ pub fn reliability(predictions: &Predictions) -> Vec<ReliabilityBin> {
         bin.accuracy += f64::from(u8::from(is_right));
     };
     let finite = |outcome: Option<SampleOutcome>| outcome.is_some();
-    if predictions.probabilities().is_some() {
+    if predictions.is_multi_label() {
         let rows = predictions.rows().zip(predictions.outcomes());
-        for ((labels, probabilities), _) in rows.filter(|(_, (_, outcome))| finite(*outcome)) {
-            let classes = probabilities.iter().enumerate();
-            classes.for_each(|(class, &p)| add(f64::from(p), labels.contains(&class)));
+        for ((labels, logits), _) in rows.filter(|(_, (_, outcome))| finite(*outcome)) {
+            let classes = logits.iter().enumerate();
+            classes.for_each(|(class, &logit)| add(f64::from(logistic(logit)), labels.contains(&class)));
         }
     } else {
         let outcomes = predictions.outcomes().filter_map(|(_, outcome)| outcome);

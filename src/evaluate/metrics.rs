@@ -96,12 +96,12 @@ impl Metrics {
             correct += usize::from(outcome.rank == Some(0));
             in_top5 += usize::from(outcome.rank.is_some_and(|rank| rank < 5));
         }
-        let (confusion, counts, precisions) = match predictions.probabilities() {
-            Some(_) => {
+        let (confusion, counts, precisions) = match predictions.is_multi_label() {
+            true => {
                 let (counts, precisions) = class_counts(predictions);
                 (Confusion::default(), counts, Some(precisions))
             }
-            None => {
+            false => {
                 let (confusion, counts) = confusion(predictions);
                 (confusion, counts, None)
             }

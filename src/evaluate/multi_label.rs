@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::counts::ClassCounts;
-use super::predictions::{MULTI_LABEL_THRESHOLD, Predictions};
+use super::predictions::{MULTI_LABEL_THRESHOLD, Predictions, logistic};
 use crate::serialized::null_is_nan;
 
 /// The metrics that exist only with several labels an image.
@@ -38,9 +38,9 @@ impl MultiLabelMetrics {
         };
         let samples = predictions.len() as f64;
         let not_finite = predictions.not_finite();
-        let exact = predictions.rows().enumerate().filter(|(index, (labels, probabilities))| {
-            let is_right = |(class, p): (usize, &f32)| labels.contains(&class) == is_predicted(*p);
-            probabilities.iter().enumerate().all(is_right) && not_finite.binary_search(index).is_err()
+        let exact = predictions.rows().enumerate().filter(|(index, (labels, logits))| {
+            let is_right = |(class, logit): (usize, &f32)| labels.contains(&class) == is_predicted(*logit);
+            logits.iter().enumerate().all(is_right) && not_finite.binary_search(index).is_err()
         });
         Self {
             mean_average_precision: present().map(|(_, precision)| precision).sum::<f64>() / classes,
@@ -54,9 +54,9 @@ impl MultiLabelMetrics {
     }
 }
 
-/// Whether a class of this probability counts as predicted.
-fn is_predicted(probability: f32) -> bool {
-    probability >= MULTI_LABEL_THRESHOLD
+/// Whether a class of this logit counts as predicted.
+fn is_predicted(logit: f32) -> bool {
+    logistic(logit) >= MULTI_LABEL_THRESHOLD
 }
 
 /// The counts of each class, and its average precision (NaN without images).
@@ -64,12 +64,12 @@ pub(super) fn class_counts(predictions: &Predictions) -> (Vec<ClassCounts>, Vec<
     let of_class = |class: usize| {
         let mut counts = ClassCounts::default();
         let mut scored = Vec::with_capacity(predictions.len());
-        for (labels, probabilities) in predictions.rows() {
-            let (is_true, is_predicted) = (labels.contains(&class), is_predicted(probabilities[class]));
+        for (labels, logits) in predictions.rows() {
+            let (is_true, is_predicted) = (labels.contains(&class), is_predicted(logits[class]));
             counts.support += usize::from(is_true);
             counts.predicted += usize::from(is_predicted);
             counts.hits += usize::from(is_true && is_predicted);
-            scored.push((probabilities[class], is_true));
+            scored.push((logits[class], is_true));
         }
         (counts, average_precision(scored))
     };
@@ -188,6 +188,15 @@ mod tests {
         let precision = average_precision(vec![(0.5, true), (0.5, false), (0.5, false), (0.5, false)]);
         assert_eq!(precision, 0.25);
         assert!(average_precision(vec![(0.5, false)]).is_nan(), "there are no positives");
+    }
+
+    #[test]
+    fn large_logits_are_ranked_although_their_probabilities_round_to_one() {
+        let mut predictions = Predictions::multi_label(1);
+        let labels = [vec![0], vec![], vec![0], vec![]].map(Labels::new).to_vec();
+        predictions.push_labels(labels, &[40.0, 20.0, 30.0, -1.0]);
+        let metrics = Metrics::compute(&predictions, &["a".to_owned()]);
+        assert_eq!(metrics.per_class[0].average_precision, Some(1.0));
     }
 
     #[test]

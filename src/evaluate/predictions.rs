@@ -1,22 +1,22 @@
 //! Predictions for labeled images: for each image, the predicted class, its confidence, and the loss, and with several
-//! labels an image the probability of every class.
+//! labels an image the logit of every class.
 
 use vitrine_datasets::Labels;
 
 /// The probability from which on a class counts as predicted, with several labels an image.
 pub const MULTI_LABEL_THRESHOLD: f32 = 0.5;
 
-/// True labels and predictions, collected batch by batch. The logits are not kept, since those of 50,000 images and
-/// 21,841 classes would take 4 GB.
+/// True labels and predictions, collected batch by batch. With one label an image, the logits are not kept, since those
+/// of 50,000 images and 21,841 classes would take 4 GB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictions {
     classes: usize,
     labels: Vec<Labels>,
     /// The prediction for each sample; `None` if a logit is NaN or infinite.
     outcomes: Vec<Option<SampleOutcome>>,
-    /// With several labels an image, the probability of every class, `[samples, classes]`: the logistic function of its
-    /// logit, and 0 for a sample with a logit that is NaN or infinite.
-    probabilities: Option<Vec<f32>>,
+    /// With several labels an image, the logit of every class, `[samples, classes]`, and negative infinity for a sample
+    /// with a logit that is NaN or infinite. Large logits differ where their probabilities are all 1 in float32.
+    logits: Option<Vec<f32>>,
 }
 
 /// A sample that was classified wrongly, with the confidence of the mistake.
@@ -57,7 +57,7 @@ impl Predictions {
     /// If `classes` is zero.
     pub fn new(classes: usize) -> Self {
         assert!(classes > 0, "a classifier has at least one class");
-        Self { classes, labels: Vec::new(), outcomes: Vec::new(), probabilities: None }
+        Self { classes, labels: Vec::new(), outcomes: Vec::new(), logits: None }
     }
 
     /// As [`Self::new`], for images of several labels each: every logit is judged by itself.
@@ -66,7 +66,7 @@ impl Predictions {
     ///
     /// If `classes` is zero.
     pub fn multi_label(classes: usize) -> Self {
-        Self { probabilities: Some(Vec::new()), ..Self::new(classes) }
+        Self { logits: Some(Vec::new()), ..Self::new(classes) }
     }
 
     /// Adds the predictions for a batch of samples with one label each.
@@ -102,20 +102,17 @@ impl Predictions {
         }
         for (labels, logits) in labels.iter().zip(logits.chunks_exact(classes)) {
             let is_finite = logits.iter().all(|logit| logit.is_finite());
-            let outcome = is_finite.then(|| match &mut self.probabilities {
-                Some(probabilities) => {
-                    let first = probabilities.len();
-                    probabilities.extend(logits.iter().map(|&logit| logistic(logit)));
-                    SampleOutcome::multi_label(logits, &probabilities[first..], labels)
-                }
+            let outcome = is_finite.then(|| match self.logits {
+                Some(_) => SampleOutcome::multi_label(logits, labels),
                 None => {
                     let label =
                         labels.only().expect("a sample has one label, without several labels an image");
                     SampleOutcome::single_label(logits, label)
                 }
             });
-            if let (None, Some(probabilities)) = (outcome, &mut self.probabilities) {
-                probabilities.resize(probabilities.len() + classes, 0.0);
+            if let Some(kept) = &mut self.logits {
+                let value = |&logit: &f32| if is_finite { logit } else { f32::NEG_INFINITY };
+                kept.extend(logits.iter().map(value));
             }
             self.outcomes.push(outcome);
         }
@@ -129,20 +126,20 @@ impl Predictions {
     /// If the classes or the number of labels of an image differ.
     pub fn append(&mut self, mut other: Self) {
         assert_eq!(
-            (self.classes, self.probabilities.is_some()),
-            (other.classes, other.probabilities.is_some()),
+            (self.classes, self.logits.is_some()),
+            (other.classes, other.logits.is_some()),
             "predictions of the same kind"
         );
         self.labels.append(&mut other.labels);
         self.outcomes.append(&mut other.outcomes);
-        if let (Some(all), Some(more)) = (&mut self.probabilities, other.probabilities) {
+        if let (Some(all), Some(more)) = (&mut self.logits, other.logits) {
             all.extend(more);
         }
     }
 
-    /// With several labels an image, the probability of every class, `[samples, classes]`.
-    pub fn probabilities(&self) -> Option<&[f32]> {
-        self.probabilities.as_deref()
+    /// Whether these are predictions for images of several labels each: see [`Self::multi_label`].
+    pub fn is_multi_label(&self) -> bool {
+        self.logits.is_some()
     }
 
     /// Number of classes.
@@ -169,7 +166,7 @@ impl Predictions {
     /// If there is no such sample or class.
     pub fn is_predicted(&self, sample: usize, class: usize) -> bool {
         match self.row(sample) {
-            Some(probabilities) => probabilities[class] >= MULTI_LABEL_THRESHOLD,
+            Some(logits) => logistic(logits[class]) >= MULTI_LABEL_THRESHOLD,
             None => self.outcomes[sample].is_some_and(|outcome| outcome.predicted == class),
         }
     }
@@ -195,7 +192,7 @@ impl Predictions {
             .filter_map(|(sample, (truth, outcome))| {
                 let outcome = outcome?;
                 let (class, is_missed, confidence) = match self.row(sample) {
-                    Some(probabilities) => worst_mistake(probabilities, truth)?,
+                    Some(logits) => worst_mistake(logits, truth)?,
                     None if truth.contains(&outcome.predicted) => return None,
                     None => (outcome.predicted, false, outcome.confidence),
                 };
@@ -218,29 +215,30 @@ impl Predictions {
         self.labels.iter().zip(self.outcomes.iter().copied())
     }
 
-    /// With several labels an image, the labels and the probabilities of every sample.
+    /// With several labels an image, the labels and the logits of every sample.
     pub(super) fn rows(&self) -> impl Iterator<Item = (&Labels, &[f32])> {
-        self.labels.iter().zip(self.probabilities.as_deref().unwrap_or_default().chunks_exact(self.classes))
+        self.labels.iter().zip(self.logits.as_deref().unwrap_or_default().chunks_exact(self.classes))
     }
 
-    /// With several labels an image, the probabilities for one sample.
+    /// With several labels an image, the logits of one sample.
     fn row(&self, sample: usize) -> Option<&[f32]> {
-        Some(&self.probabilities.as_ref()?[sample * self.classes..][..self.classes])
+        Some(&self.logits.as_ref()?[sample * self.classes..][..self.classes])
     }
 }
 
 /// The class of the most confident mistake, whether it was missed, and the confidence. `None` if all classes are right.
-fn worst_mistake(probabilities: &[f32], truth: &Labels) -> Option<(usize, bool, f64)> {
-    let mistake = |(class, &probability): (usize, &f32)| {
+fn worst_mistake(logits: &[f32], truth: &Labels) -> Option<(usize, bool, f64)> {
+    let mistake = |(class, &logit): (usize, &f32)| {
+        let probability = logistic(logit);
         let (is_true, is_predicted) = (truth.contains(&class), probability >= MULTI_LABEL_THRESHOLD);
         let confidence = if is_true { 1.0 - probability } else { probability };
         (is_true != is_predicted).then_some((class, is_true, f64::from(confidence)))
     };
-    probabilities.iter().enumerate().filter_map(mistake).max_by(|a, b| a.2.total_cmp(&b.2))
+    logits.iter().enumerate().filter_map(mistake).max_by(|a, b| a.2.total_cmp(&b.2))
 }
 
 /// The probability for a logit that is judged by itself: `1 / (1 + exp(-logit))`.
-fn logistic(logit: f32) -> f32 {
+pub(super) fn logistic(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
@@ -274,7 +272,7 @@ impl SampleOutcome {
     }
 
     /// The prediction from the finite logits of a sample with any number of labels.
-    fn multi_label(logits: &[f32], probabilities: &[f32], labels: &Labels) -> Self {
+    fn multi_label(logits: &[f32], labels: &Labels) -> Self {
         let predicted = first(logits);
         let losses = logits.iter().enumerate().map(|(class, &logit)| {
             let logit = f64::from(logit);
@@ -283,7 +281,7 @@ impl SampleOutcome {
         });
         Self {
             predicted,
-            confidence: f64::from(probabilities[predicted]),
+            confidence: f64::from(logistic(logits[predicted])),
             loss: losses.sum::<f64>() / logits.len() as f64,
             rank: labels.iter().map(|&label| rank(logits, label)).min(),
         }
@@ -348,7 +346,8 @@ mod tests {
         let mut predictions = Predictions::multi_label(2);
         let labels = vec![Labels::new(vec![0, 1]), Labels::new(vec![]), Labels::from(1)];
         predictions.push_labels(labels, &[ln3, -ln3, -ln3, -ln3, f32::NAN, 0.0]);
-        let found = predictions.probabilities().unwrap();
+        let logits = predictions.rows().flat_map(|(_, logits)| logits);
+        let found: Vec<f32> = logits.map(|&logit| logistic(logit)).collect();
         for (found, expected) in found.iter().zip([0.75, 0.25, 0.25, 0.25, 0.0, 0.0]) {
             assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
         }

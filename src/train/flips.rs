@@ -162,7 +162,7 @@ pub(super) fn judge(
         classes.is_empty() && !(all.net_loss() >= LOSS_THRESHOLD && all.chance_bound() <= SIGNIFICANCE);
     let MirrorCounts { recognized, lost, gained, .. } = all;
     let is_sure = is_enough || !flips;
-    let counts_labels = plain.probabilities().is_some();
+    let counts_labels = plain.is_multi_label();
     Some(FlipVerdict { epoch, flips, is_sure, counts_labels, recognized, lost, gained, classes })
 }
 
