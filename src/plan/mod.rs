@@ -224,7 +224,7 @@ fn check_shift(recipe: &Recipe, model: &ModelConfig) -> Result<()> {
 
 /// Returns an error if a requested setting would have no effect.
 fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result<()> {
-    let Augmentation { saturation, hue, mixup, cutmix, .. } = recipe.augmentation;
+    let Augmentation { saturation, hue, mixup, cutmix, repeats, .. } = recipe.augmentation;
     for (key, strength) in [("saturation", saturation), ("hue", hue)] {
         if is_gray && strength > 0.0 {
             bail!("`augmentation.{key}` is {strength} and has no effect on gray images: leave it out");
@@ -236,6 +236,14 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
             usage!(
                 "`batch_size` (--batch-size) is 1, so `augmentation.{key}`, which mixes the images of a batch, has no effect: use at \
                  least 2, or a recipe without it, such as --recipe short"
+            );
+        }
+        if repeats > 1 && repeats >= recipe.batch_size && alpha > 0.0 {
+            usage!(
+                "`augmentation.repeats` is {repeats} and `batch_size` (--batch-size) {}, so `augmentation.{key}` mixes images with copies \
+                 of themselves: use a batch size of at least {}, fewer repeats, or a recipe without `{key}`",
+                recipe.batch_size,
+                2 * repeats
             );
         }
     }

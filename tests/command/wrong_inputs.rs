@@ -121,6 +121,11 @@ const WITHOUT_EFFECT: &[Case] = &[
         "train good --model tiny.toml --recipe one.toml",
         &["one.toml: `batch_size`", "`augmentation.mixup`"],
     ),
+    (
+        1,
+        "train good --model tiny.toml --recipe copies.toml",
+        &["copies.toml: `augmentation.repeats`", "`batch_size`", "`augmentation.cutmix`"],
+    ),
     (2, "train good --freeze backbone", &["--pretrained"]),
     (2, "train good --workers-only", &["--workers-only has no effect"]),
     (2, "train good --token-file text.safetensors", &["--token-file", "no effect"]),
@@ -153,6 +158,7 @@ fn prepared() -> Images {
     images.write("metric.toml", "metric = \"mean-average-precision\"");
     images.write("patient.toml", "epochs = 3\npatience = 5");
     images.write("one.toml", "epochs = 1\nbatch_size = 1\n[augmentation]\nmixup = 0.5");
+    images.write("copies.toml", "epochs = 1\nbatch_size = 4\n[augmentation]\nrepeats = 4\ncutmix = 1.0");
     images.write("full/file", "in the way");
     images.write("text.safetensors", "this is no model");
     images.write("list.csv.gz", "packed");

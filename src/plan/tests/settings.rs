@@ -113,6 +113,28 @@ fn settings_without_effect_are_refused_and_never_chosen() {
 }
 
 #[test]
+fn batches_of_copies_of_an_image_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    let case = case(SourceKind::Folder, [32, 32], false, 300);
+    let planned = |batch_size: usize, rest: &str| {
+        std::fs::write(&file, format!("batch_size = {batch_size}\n[augmentation]\n{rest}")).unwrap();
+        plan(&case, &Overrides { recipe: Some(file.display().to_string()), ..Overrides::default() })
+    };
+    for (key, batch_size) in [("mixup", 4), ("cutmix", 3)] {
+        let error = planned(batch_size, &format!("repeats = 4\n{key} = 0.5")).unwrap_err().to_string();
+        let mixing = format!("`augmentation.{key}`");
+        for part in
+            ["`augmentation.repeats` is 4", "`batch_size` (--batch-size)", mixing.as_str(), "at least 8"]
+        {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    planned(8, "repeats = 4\nmixup = 0.5").unwrap();
+    planned(4, "repeats = 4").unwrap();
+}
+
+#[test]
 fn a_stated_metric_is_kept_for_images_of_several_labels() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recipe.toml");

@@ -57,7 +57,7 @@ pub struct Augmentation {
     pub trivial_augment: bool,
     /// Repeated augmentation: the number of differently augmented copies of each image in a batch
     /// ([arXiv:1901.09335](https://arxiv.org/abs/1901.09335)). An epoch keeps its number of samples, so that with
-    /// `repeats = 3` it has a third of the images.
+    /// `repeats = 3` it has a third of the images. With mixup or CutMix, `repeats` must be below the size of a batch.
     pub repeats: usize,
     /// Probability of random erasing, which replaces a rectangle of the image by noise
     /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)).
