@@ -106,8 +106,8 @@ impl Plan {
             (Err(error), Some(side)) => usage!("--image-size {side}: {error}"),
             (Err(error), None) => return Err(error).context("the model does not fit the data set"),
         }
-        let preprocessing = preprocessing(&model, overrides.resize, evidence, &mut reasons);
         let recipe = recipe::choose(overrides, evidence, &model, &mut reasons)?;
+        let preprocessing = preprocessing((&model, &recipe), overrides.resize, evidence, &mut reasons);
         let model = pooling::choose(model, &recipe, overrides, evidence, &mut reasons)?;
         // Recipe files and named recipes were validated when they were read, so the error is in the command-line
         // options.
@@ -368,12 +368,12 @@ fn check_labels(recipe: &Recipe, evidence: &Evidence<'_>) -> Result<()> {
 }
 
 fn preprocessing(
-    model: &ModelConfig,
+    (model, recipe): (&ModelConfig, &Recipe),
     asked: Option<Resize>,
     evidence: &Evidence<'_>,
     reasons: &mut Vec<String>,
 ) -> Preprocessing {
-    let resize = resize::choose(asked, evidence, reasons);
+    let resize = resize::choose(asked, evidence, (model, recipe), reasons);
     if let Some((_, card)) = evidence.pretrained {
         return Preprocessing { resize, ..import::preprocessing_for(&card.preprocessing, model) };
     }

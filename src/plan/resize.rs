@@ -1,10 +1,12 @@
 //! The choice of how images with other aspect ratios are resized to the model's input: as requested, as for the
-//! pretrained weights, or without cutting off edges.
+//! pretrained weights, or by their shapes and the crops of training.
 
 use clap::ValueEnum;
-use vitrine_datasets::ResizeRule;
+use vitrine_datasets::{Crop, ResizeRule};
+use vitrine_models::ModelConfig;
 
 use super::Evidence;
+use crate::recipe::Recipe;
 
 /// Largest median aspect ratio (longer to shorter side) at which images are squashed to squares; they are still
 /// recognized then.
@@ -32,10 +34,11 @@ impl Resize {
 }
 
 /// The requested rule, or else that of the pretrained weights, or else the one that suits the aspect ratios of the
-/// images. Adds a reason to `reasons` if the result may surprise.
+/// images and the random crops of the recipe. Adds a reason to `reasons` if the result may surprise.
 pub(super) fn choose(
     asked: Option<Resize>,
     evidence: &Evidence<'_>,
+    (model, recipe): (&ModelConfig, &Recipe),
     reasons: &mut Vec<String>,
 ) -> ResizeRule {
     let pretrained = evidence.pretrained.map(|(_, card)| card.preprocessing.resize);
@@ -44,7 +47,7 @@ pub(super) fn choose(
         (Some(Resize::Crop), Some(own @ ResizeRule::ShorterSide { .. })) => (own, None),
         (Some(asked), _) => (asked.rule(), None),
         (None, Some(own)) => (own, edge_loss(own, evidence)),
-        (None, None) => by_shape(evidence),
+        (None, None) => by_shape(evidence, kept_by_crops(model, recipe, evidence)),
     };
     reasons.extend(reason);
     rule
@@ -67,18 +70,52 @@ fn edge_loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// The rule for the aspect ratios of the data set, and the reason for it.
-fn by_shape(evidence: &Evidence<'_>) -> (ResizeRule, Option<String>) {
+/// The least share of a side that is classified of images that training crops: usual for ImageNet (timm's `crop_pct`).
+const LEAST_KEPT: f64 = 0.875;
+
+/// The share of each side, in the middle of an image, in which things are as large as in the random crops of training, on average.
+/// They are recognized best at that size (Touvron et al. 2019, 'Fixing the train-test resolution discrepancy', section 3). `None` if
+/// that is the whole image, its pixels do not suffice for that size, or each of several labels may stand for its edge.
+fn kept_by_crops(model: &ModelConfig, recipe: &Recipe, evidence: &Evidence<'_>) -> Option<f64> {
+    let Crop::Resized { scale: [least, most], .. } = recipe.augmentation.crop else { return None };
+    // The mean of the square root of an area between both.
+    let side = match most - least {
+        range if range > 1e-6 => 2.0 / 3.0 * (most.powf(1.5) - least.powf(1.5)) / range,
+        _ => most.sqrt(),
+    };
+    let kept = (100.0 * side.max(LEAST_KEPT)).round() / 100.0;
+    let sizes = &evidence.survey.sizes;
+    let native = f64::from(sizes.width.median.min(sizes.height.median));
+    let input = model.image_size.height.max(model.image_size.width) as f64;
+    (kept < 1.0 && kept * native >= input && !evidence.info.multi_label).then_some(kept)
+}
+
+/// The rule for the aspect ratios of the data set, and for crops whose things are as large as in this share of a side, and the reason
+/// for it.
+fn by_shape(evidence: &Evidence<'_>, kept: Option<f64>) -> (ResizeRule, Option<String>) {
     let ratios = evidence.survey.aspect_ratios;
+    let middle = |crop: f64| {
+        format!(
+            "the middle {:.0}% of each side of an image is classified: things are as large there as in the random crops of training; \
+             --resize squash keeps the edges",
+            100.0 * crop
+        )
+    };
     if ratios.max <= 1.0 {
-        return (ResizeRule::Squash, None);
+        return match kept {
+            Some(crop) => (ResizeRule::SquashCrop { crop }, Some(middle(crop))),
+            None => (ResizeRule::Squash, None),
+        };
     }
     let median = format!("the longer side of the median image is {:.2} times its shorter one", ratios.median);
     if ratios.median <= MAX_SQUASHED_RATIO {
-        let reason = format!(
-            "images are squashed to squares, so no edge is lost: {median}; --resize crop or letterbox keeps their shapes"
+        let squashed = format!(
+            "images are squashed to squares: {median}; --resize crop or letterbox keeps their shapes"
         );
-        return (ResizeRule::Squash, Some(reason));
+        return match kept {
+            Some(crop) => (ResizeRule::SquashCrop { crop }, Some(format!("{squashed}; {}", middle(crop)))),
+            None => (ResizeRule::Squash, Some(squashed)),
+        };
     }
     let reason = format!(
         "images keep their shapes and are padded to squares (letterbox): {median}; --resize squash or crop fills the squares"

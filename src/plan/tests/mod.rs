@@ -75,7 +75,7 @@ fn digits_color_images_and_photos_get_suitable_plans() {
     assert_eq!((small.model.channels, small.model.patch_size), (3, 8));
     assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
     let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Overrides::default()).unwrap();
-    assert_eq!(photos.preprocessing.resize, ResizeRule::Squash);
+    assert_eq!(photos.preprocessing.resize, ResizeRule::SquashCrop { crop: 0.89 });
     assert!(photos.recipe.epochs > small.recipe.epochs, "few images want many epochs");
     assert!(photos.recipe.augmentation.cutmix > 0.0 && small.recipe.augmentation.cutmix == 0.0);
     for plan in [digits, small, photos] {
@@ -309,10 +309,14 @@ fn edges_are_cut_off_only_on_request_or_with_a_remark() {
     };
     let shorter = |crop| ResizeRule::ShorterSide { crop };
     let (squash, letterbox) = (ResizeRule::Squash, ResizeRule::Letterbox);
+    // What the random crops of training show of a side, on average.
+    let middle = ResizeRule::SquashCrop { crop: 0.89 };
     for (side, asked, own, rule, said) in [
         ([64, 64], None, None, squash, ""),
-        ([640, 480], None, None, squash, "1.33 times"),
-        ([480, 960], None, None, squash, "2.00 times"),
+        ([300, 300], None, None, middle, "the middle 89% of each side"),
+        ([300, 300], Some(Resize::Squash), None, squash, ""),
+        ([640, 480], None, None, middle, "1.33 times its"),
+        ([480, 960], None, None, middle, "2.00 times"),
         ([1000, 100], None, None, letterbox, "10.00 times"),
         ([640, 480], Some(Resize::Letterbox), None, letterbox, ""),
         ([1000, 100], Some(Resize::Squash), None, squash, ""),
