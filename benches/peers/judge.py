@@ -30,22 +30,24 @@ COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-
 Run = namedtuple("Run", "data time seed who")
 
 
-def output(*command):
-    """The standard output of a command."""
+def finished(*command):
+    """A command that has ended well, with what it wrote."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"status {done.returncode} of: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return done
 
 
 def ours(args, run, options):
     with tempfile.TemporaryDirectory() as folder:
         start, place = time.perf_counter(), Path(folder, "run")
-        output(args.vitrine, "train", args.folder / run.data, "--time", run.time, "--threads", args.threads,
-               "--seed", run.seed, "--output", place, *options)
+        done = finished(args.vitrine, "train", args.folder / run.data, "--time", run.time, "--threads", args.threads,
+                        "--seed", run.seed, "--output", place, "--log-format", "json", *options)
         wall = time.perf_counter() - start
         test = json.loads((place / "metrics.json").read_text())["test"]
-    return {"accuracy": test["top1"], "macro_f1": test["macro_f1"], "wall_seconds": round(wall, 2)}
+    events = {event["event"]: event for event in map(json.loads, done.stderr.splitlines())}
+    return {"accuracy": test["top1"], "macro_f1": test["macro_f1"], "wall_seconds": round(wall, 2),
+            "training": events["data"]["training"], "expectation": events.get("expectation")}
 
 
 def theirs(args, run):
@@ -53,8 +55,8 @@ def theirs(args, run):
     if args.precision:
         options += ["--precision", args.precision]
     start = time.perf_counter()
-    answer = output(sys.executable, HERE / "folder.py", args.folder / run.data, "--model", run.who, "--time", run.time,
-                    "--threads", args.threads, "--seed", run.seed, *options)
+    answer = finished(sys.executable, HERE / "folder.py", args.folder / run.data, "--model", run.who, "--time", run.time,
+                    "--threads", args.threads, "--seed", run.seed, *options).stdout
     return {**json.loads(answer), "wall_seconds": round(time.perf_counter() - start, 2)}
 
 
