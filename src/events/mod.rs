@@ -92,6 +92,27 @@ pub enum Event {
         /// The setting, its value, and the reason.
         message: String,
     },
+    /// The accuracy that a run with default settings may be expected to reach, from a look at some of its images.
+    Expectation {
+        /// The expected accuracy on new images, from 0 to 1.
+        top1: f64,
+        /// The accuracy below which one of ten such runs stays...
+        low: f64,
+        /// ... and that which one of ten exceeds.
+        high: f64,
+        /// Number of training images that were looked at.
+        images: usize,
+        /// Accuracy, from 0 to 1, of a linear classifier of random features for held-out images among these.
+        linear_top1: f64,
+        /// Its mean cross-entropy, in nats.
+        linear_loss: f64,
+        /// The strength of its fit (scikit-learn's `C`, for features of variance one) that suits held-out images best.
+        linear_strength: f64,
+        /// About the number of epochs of the run.
+        epochs: f64,
+        /// The expectation in one line.
+        message: String,
+    },
     /// The folder of a new run was created.
     RunFolder {
         /// The path of the folder, as the user gave it or the program chose it.
@@ -334,6 +355,7 @@ impl fmt::Display for Event {
             Self::Warning { message } => write!(f, "warning: {message}"),
             Self::Notice { message }
             | Self::Choice { message }
+            | Self::Expectation { message, .. }
             | Self::Flips { message, .. }
             | Self::Views { message, .. } => f.write_str(message),
             Self::Data { name, classes, training, validation, test } => {

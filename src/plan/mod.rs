@@ -32,7 +32,7 @@ use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, Recipe, RecipeOverri
 use crate::usage::usage;
 
 /// Settings of a run that the user states. The others are chosen from the data.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// Architecture: a preset's name or the path of a TOML file.
     pub model: Option<String>,
@@ -70,6 +70,8 @@ pub struct Plan {
     pub recipe: Recipe,
     /// The choices with their reasons, one choice per line.
     pub reasons: Vec<String>,
+    /// About the number of epochs of a run of which the user states no more than the length: its accuracy can be expected.
+    pub usual_epochs: Option<f64>,
 }
 
 /// The facts on which the choices depend.
@@ -119,7 +121,8 @@ impl Plan {
         check_views(overrides, evidence, &model)?;
         check_flips(overrides, evidence, &model)?;
         reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
-        Ok(Self { model_name, model, preprocessing, recipe, reasons })
+        let usual_epochs = recipe::usual_epochs(overrides, evidence, &model);
+        Ok(Self { model_name, model, preprocessing, recipe, reasons, usual_epochs })
     }
 
     /// The plan for a device: if nothing was stated about training, and the memory does not suffice for the fine-tuning that

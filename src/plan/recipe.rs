@@ -95,6 +95,21 @@ fn affordable_epochs(stated: Option<usize>, evidence: &Evidence<'_>, model: &Mod
     paid.into_iter().chain(stated).reduce(f64::min)
 }
 
+/// About the number of epochs of a run with images of the user, each of one class, of which the length alone is stated. `None` for
+/// other runs.
+pub(super) fn usual_epochs(
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+) -> Option<f64> {
+    let is_open = *overrides == Overrides { length: overrides.length, ..Overrides::default() };
+    let is_usual = evidence.pretrained.is_none()
+        && !evidence.info.multi_label
+        && evidence.info.source != SourceKind::Shapes;
+    let epochs = affordable_epochs(overrides.length.epochs, evidence, model);
+    (is_open && is_usual).then(|| epochs.unwrap_or_else(|| epochs_for(evidence) as f64))
+}
+
 /// The reason why flips are on, off, or left to the validation images; `None` if the user decided.
 fn flips_reason(recipe: &Recipe, overrides: &Overrides, evidence: &Evidence<'_>) -> Option<&'static str> {
     if overrides.options.flips.is_some() {

@@ -44,6 +44,8 @@ pub struct Run {
     data: RunData,
     start: Start,
     bad_files: BadFiles,
+    /// See [`Beginning::usual_epochs`].
+    usual_epochs: Option<f64>,
     /// When the command began; see [`Beginning::begun`].
     begun: Instant,
 }
@@ -78,14 +80,14 @@ impl Run {
     /// If too many images cannot be read, the memory does not suffice, or the folder cannot be created.
     pub fn begin(planned: PlannedRun, output: Option<&Path>, runtime: Runtime<'_>) -> Result<Self> {
         let Runtime { device, events, .. } = runtime;
-        let PlannedRun { config, data, start, reasons, begun } = planned;
+        let PlannedRun { config, data, start, reasons, usual_epochs, begun } = planned;
         let dataset = data.dataset();
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
         let bad_files = check_unreadable(&data, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         announce(&dataset, reasons, &config, &folder, events);
-        Ok(Self { config, folder, data, start, bad_files, begun })
+        Ok(Self { config, folder, data, start, bad_files, usual_epochs, begun })
     }
 
     /// Opens an existing run, to continue it. `open` opens the data set of the configuration.
@@ -120,7 +122,8 @@ impl Run {
             folder.write_data(&config)?;
         }
         let bad_files = BadFiles::default();
-        Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))
+        let (start, usual_epochs) = (Start::Resumed, None);
+        Ok(Resumed::Ready(Box::new(Self { config, folder, data, start, bad_files, usual_epochs, begun })))
     }
 
     /// The run with another limit on unreadable images, until it is interrupted again.
@@ -178,8 +181,8 @@ impl Run {
 
     /// Trains, or fits the head, until the run ends or the user stops it.
     fn trained(self, runtime: Runtime<'_>) -> Result<(Outcome, Trained)> {
-        let Self { config, folder, data, start, bad_files, begun } = self;
-        let beginning = Beginning { start, begun };
+        let Self { config, folder, data, start, bad_files, usual_epochs, begun } = self;
+        let beginning = Beginning { start, usual_epochs, begun };
         if config.recipe.fit_head {
             let mut fit = HeadFit::new(config.clone(), folder, &data, beginning, runtime)?;
             fit.set_bad_files(bad_files);

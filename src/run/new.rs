@@ -71,6 +71,8 @@ pub struct PlannedRun {
     pub(super) start: Start,
     /// The settings that the program chose, one per entry, each with the reason.
     pub(super) reasons: Vec<String>,
+    /// See [`Plan::usual_epochs`].
+    pub(super) usual_epochs: Option<f64>,
     pub(super) begun: Instant,
 }
 
@@ -138,7 +140,7 @@ impl PlannedRun {
         if let Start::Pretrained(tensors) = &start {
             config.origin.weights = Some(weights_file::checksum(tensors));
         }
-        Ok(Self { config, data, start, reasons, begun: new.begun })
+        Ok(Self { config, data, start, reasons, usual_epochs: plan.usual_epochs, begun: new.begun })
     }
 
     /// The configuration of the run.

@@ -133,7 +133,7 @@ impl PlannedRun {
         config.origin.threads = Some(threads);
         config.origin.device = Some(device.name.clone());
         config.origin.images.clone_from(&data.trained_on.splits);
-        Ok(Self { config, data, start, reasons: Vec::new(), begun })
+        Ok(Self { config, data, start, reasons: Vec::new(), usual_epochs: None, begun })
     }
 }
 

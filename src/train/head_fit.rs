@@ -55,7 +55,7 @@ impl<'a> HeadFit<'a> {
         config: RunConfig,
         folder: RunFolder,
         data: &RunData,
-        Beginning { start, begun }: Beginning,
+        Beginning { start, begun, .. }: Beginning,
         runtime: Runtime<'a>,
     ) -> Result<Self> {
         let is_new = start.is_new();

@@ -3,6 +3,7 @@
 mod at_chance;
 mod best_epoch;
 mod card;
+mod expectation;
 mod flips;
 mod head_fit;
 mod initial_state;

@@ -121,6 +121,35 @@ fn events_come_in_the_order_of_the_run_and_without_progress() {
 }
 
 #[test]
+fn a_run_of_which_the_length_alone_is_stated_says_what_to_expect() {
+    let images = Images::new();
+    // Stripes across or down, in so much noise that a linear classifier mistakes some.
+    for (class, down) in [("across", false), ("down", true)] {
+        images.folder(&format!("data/{class}"));
+        for number in 0..80u32 {
+            let mut state = number * 2 + u32::from(down) + 1;
+            let image = image::GrayImage::from_fn(16, 16, |x, y| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let stripe = if down { x } else { y } % 4 < 2;
+                image::Luma([(state >> 24) as u8 / 2 + if stripe { 40 } else { 0 } + 40])
+            });
+            image.save(images.path(&format!("data/{class}/{number}.png"))).unwrap();
+        }
+    }
+    let output = json(&images, &["train", "data", "--epochs", "30", "--threads", "2", "--output", "run"]);
+    let events = events(&output);
+    let expectation = only(&events, "expectation");
+    let [top1, low, high, linear] =
+        ["top1", "low", "high", "linear_top1"].map(|key| expectation[key].as_f64().unwrap());
+    assert!(0.0 < low && low < top1 && top1 < high && high < 1.0, "{expectation}");
+    assert!((0.0..=1.0).contains(&linear) && expectation["epochs"] == 30.0, "{expectation}");
+    assert!(
+        expectation["message"].as_str().unwrap().starts_with("expected accuracy: about "),
+        "{expectation}"
+    );
+}
+
+#[test]
 fn text_messages_hold_no_json_and_standard_output_is_the_same_in_both_formats() {
     let images = Images::prepared();
     let as_json = trained(&images, "json/run");

@@ -292,6 +292,33 @@ fn an_image_size_gets_a_patch_that_divides_it_or_an_error() {
 }
 
 #[test]
+fn accuracy_can_be_expected_of_runs_of_which_the_length_alone_is_stated() {
+    let of = |source, overrides: &Overrides| {
+        plan(&case(source, [64, 64], false, 300), overrides).unwrap().usual_epochs
+    };
+    let own = Overrides::default();
+    assert_eq!(of(SourceKind::Folder, &own), Some(60.0));
+    let length = AskedLength { epochs: Some(7), seconds: None };
+    assert_eq!(of(SourceKind::Folder, &Overrides { length, ..own.clone() }), Some(7.0));
+    assert_eq!(of(SourceKind::Shapes, &own), None, "they are drawn");
+    let stated = [
+        Overrides { model: Some("vit_pico_patch4_32".to_owned()), ..own.clone() },
+        Overrides { recipe: Some("long".to_owned()), ..own.clone() },
+        Overrides { image_size: Some(32), ..own.clone() },
+        Overrides {
+            options: RecipeOverrides { patience: Some(3), ..RecipeOverrides::default() },
+            ..own.clone()
+        },
+    ];
+    for overrides in stated {
+        assert_eq!(of(SourceKind::Folder, &overrides), None, "{overrides:?}");
+    }
+    let mut several = case(SourceKind::Manifest, [64, 64], false, 300);
+    several.info.multi_label = true;
+    assert_eq!(plan(&several, &own).unwrap().usual_epochs, None);
+}
+
+#[test]
 fn edges_are_cut_off_only_on_request_or_with_a_remark() {
     let chosen = |side, asked, own: Option<ResizeRule>| {
         let case = case(SourceKind::Folder, side, false, 300);

@@ -14,6 +14,7 @@ use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use self::shared::SharedUpdates;
 use super::at_chance::AtChance;
+use super::expectation;
 use super::initial_state::Start;
 use super::measuring::{
     affordable_embedded, affordable_images, affordable_maps, affords_mirror_images, mirrored_images,
@@ -49,6 +50,8 @@ pub enum Outcome {
 pub struct Beginning {
     /// The parameters, or the saved state, to start from.
     pub start: Start,
+    /// About the number of epochs of a new run with default settings, whose accuracy can be expected.
+    pub usual_epochs: Option<f64>,
     /// When the command started. Planning before training counts towards the time limit of the run.
     pub begun: Instant,
 }
@@ -140,7 +143,7 @@ impl<'a> Trainer<'a> {
         start: Beginning,
         runtime: Runtime<'a>,
     ) -> Result<Self> {
-        let Beginning { start, begun } = start;
+        let Beginning { start, usual_epochs, begun } = start;
         let Dataset { train, val, test, .. } = data.dataset();
         let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
         let Runtime { device, threads, events, .. } = runtime;
@@ -160,6 +163,9 @@ impl<'a> Trainer<'a> {
             phase.change(ingredients, phase.kind, training.hashes_pixels)?;
         }
         events.emit_notice(state.progress.set_threads(threads));
+        if let Some(epochs) = usual_epochs {
+            expectation::announce(&phase.batches, epochs, &config, runtime)?;
+        }
         // Chance is judged by classes that exclude each other.
         state.progress.watch.settled |= config.multi_label;
         let measured = state.progress.validation_images;

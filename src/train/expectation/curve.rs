@@ -1,0 +1,205 @@
+//! What runs with default settings reach whose images look like these: regression with a Gaussian process on measured runs
+//! (Rasmussen & Williams 2006, 'Gaussian Processes for Machine Learning', sections 2.2 and 2.7).
+
+use serde::Deserialize;
+use vitrine_kernels::Cholesky;
+
+use super::Look;
+
+/// The measured runs. `benches/peers/expectation.py` makes this table and chooses the next four numbers, by how well runs are expected
+/// by the other ones and by those of other sources.
+const TABLE: &str = include_str!("measured.csv");
+/// What the logit of the accuracy lacks after one epoch. It falls with the square root of their number.
+const LOST: f64 = 1.2;
+/// The differences of the [places](place) of two looks that make them unlike each other.
+const SCALES: [f64; PLACE] = [1.2, 2.0, 0.3, 2.0];
+/// The standard deviation of the gains of runs that look unlike each other, as logits...
+const RANGE: f64 = 2.0;
+/// ... and that of runs that look the same.
+const NOISE: f64 = 0.2;
+
+/// The number of coordinates of a place.
+const PLACE: usize = 4;
+/// The widest interval of which the user is told.
+const WIDEST: f64 = 0.4;
+/// The quantile of the normal distribution that one of ten values exceeds.
+const TENTH: f64 = 1.2816;
+/// Accuracies closer than this to 0 or 1 are all the same.
+const NEAR: f64 = 0.003;
+
+/// A row of the table. Accuracies are from 0 to 1.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    name: String,
+    training: usize,
+    classes: usize,
+    epochs: f64,
+    images: usize,
+    linear_top1: f64,
+    linear_loss: f64,
+    linear_strength: f64,
+    top1: f64,
+}
+
+impl Measured {
+    fn look(&self) -> Look {
+        Look {
+            training: self.training,
+            classes: self.classes,
+            epochs: self.epochs,
+            images: self.images,
+            top1: self.linear_top1,
+            loss: self.linear_loss,
+            strength: self.linear_strength,
+        }
+    }
+
+    /// How much better than the linear classifier the run would be after many epochs, as a difference of logits.
+    fn gain(&self) -> f64 {
+        logit(self.top1) - logit(self.linear_top1) + LOST / self.epochs.sqrt()
+    }
+}
+
+/// The accuracy to expect on new images, from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// The median.
+    pub(super) top1: f64,
+    /// One of ten runs stays below this...
+    pub(super) low: f64,
+    /// ... and one of ten exceeds this.
+    pub(super) high: f64,
+    /// The images of the measured run that looked most alike, and its accuracy.
+    pub(super) likest: (String, f64),
+}
+
+/// The expectation from a look at the images; `None` if no measured run has had any like them.
+pub(super) fn expected(look: &Look) -> Option<Expected> {
+    let table = table();
+    by(&table.iter().collect::<Vec<_>>(), look).filter(|expected| expected.high - expected.low <= WIDEST)
+}
+
+fn table() -> Vec<Measured> {
+    let rows = csv::Reader::from_reader(TABLE.as_bytes()).into_deserialize();
+    rows.collect::<Result<_, _>>().expect("the table is part of the program")
+}
+
+/// The expectation by these measured runs; `None` without any.
+fn by(runs: &[&Measured], look: &Look) -> Option<Expected> {
+    let count = runs.len();
+    let places: Vec<[f64; PLACE]> = runs.iter().map(|run| place(&run.look())).collect();
+    let noise = |row: usize, column: usize| if row == column { NOISE.powi(2) } else { 0.0 };
+    let covariances: Vec<f64> = (0..count * count)
+        .map(|at| (at / count, at % count))
+        .map(|(row, column)| covariance(&places[row], &places[column]) + noise(row, column))
+        .collect();
+    let factor = Cholesky::new(&covariances, count, NOISE.powi(2));
+    let whitened = |mut values: Vec<f64>| {
+        factor.solve_lower(&mut values, 1);
+        values
+    };
+    let here = place(look);
+    let alike: Vec<f64> = places.iter().map(|place| covariance(place, &here)).collect();
+    let (likest, _) = runs.iter().zip(&alike).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let ones = whitened(vec![1.0; count]);
+    let gains = whitened(runs.iter().map(|run| run.gain()).collect());
+    let mean = dot(&ones, &gains) / dot(&ones, &ones);
+    let deviations: Vec<f64> = gains.iter().zip(&ones).map(|(gain, one)| gain - mean * one).collect();
+    let alike = whitened(alike);
+    let variance = RANGE.powi(2) + NOISE.powi(2) - dot(&alike, &alike);
+    let center = logit(look.top1) + mean + dot(&alike, &deviations) - LOST / look.epochs.sqrt();
+    let half = TENTH * variance.max(0.0).sqrt();
+    let [top1, low, high] = [center, center - half, center + half].map(|value| 1.0 / (1.0 + (-value).exp()));
+    Some(Expected { top1, low, high, likest: (likest.name.clone(), likest.top1) })
+}
+
+/// What a look says, as coordinates: how well the linear classifier does, how little noise its fit suits, how sure it is of what it
+/// gets wrong, and from how many images the run learns.
+fn place(look: &Look) -> [f64; PLACE] {
+    [
+        logit(look.top1),
+        look.strength.clamp(1e-3, 10.0).log10(),
+        look.loss / (look.classes as f64).ln(),
+        (look.training as f64).ln(),
+    ]
+}
+
+/// The covariance of the gains of runs at these places.
+fn covariance(a: &[f64; PLACE], b: &[f64; PLACE]) -> f64 {
+    let squares = a.iter().zip(b).zip(SCALES).map(|((a, b), scale)| ((a - b) / scale).powi(2));
+    RANGE.powi(2) * (-0.5 * squares.sum::<f64>()).exp()
+}
+
+fn logit(share: f64) -> f64 {
+    let share = share.clamp(NEAR, 1.0 - NEAR);
+    (share / (1.0 - share)).ln()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The share of the measured runs for which this holds of the run and what others let expect of it.
+    fn share(
+        is_known: impl Fn(&Measured, &Measured) -> bool,
+        holds: impl Fn(&Measured, &Expected) -> bool,
+    ) -> f64 {
+        let table = table();
+        let holds = table.iter().filter(|run| {
+            let known: Vec<&Measured> = table.iter().filter(|other| is_known(run, other)).collect();
+            holds(run, &by(&known, &run.look()).unwrap())
+        });
+        holds.count() as f64 / table.len() as f64
+    }
+
+    fn is_within(run: &Measured, expected: &Expected) -> bool {
+        (expected.low..=expected.high).contains(&run.top1)
+    }
+
+    #[test]
+    fn measured_runs_are_expected_within_three_points() {
+        let found = share(|_, _| true, |run, expected| (expected.top1 - run.top1).abs() <= 0.03);
+        assert!(found >= 0.8, "{found}");
+    }
+
+    #[test]
+    fn intervals_hold_about_four_of_five_runs_that_they_do_not_know() {
+        let others = share(|run, other| !std::ptr::eq(run, other), is_within);
+        assert!((0.75..0.95).contains(&others), "{others}");
+        // Images of other sources: the first word of a name, but for those of cats and dogs, planes and ships.
+        let source = |run: &Measured| {
+            let sources = ["CIFAR-10", "emoji", "MNIST", "shapes", "hands"];
+            sources.iter().position(|source| run.name.contains(source)).unwrap()
+        };
+        let foreign = share(|run, other| source(run) != source(other), is_within);
+        assert!((0.7..0.95).contains(&foreign), "{foreign}");
+    }
+
+    #[test]
+    fn the_likest_run_is_named_and_nothing_is_expected_of_what_no_run_has_seen() {
+        let table = table();
+        for run in &table {
+            let expected = expected(&run.look()).unwrap();
+            assert_eq!(expected.likest.0, run.name);
+            assert!(0.0 < expected.low && expected.low < expected.top1, "{expected:?}");
+            assert!(expected.top1 < expected.high && expected.high < 1.0, "{expected:?}");
+        }
+        let strange = Look { loss: 40.0, ..table[0].look() };
+        assert_eq!(expected(&strange), None);
+        assert!(by(&[], &strange).is_none());
+    }
+
+    #[test]
+    fn more_epochs_reach_more() {
+        let look = table()[0].look();
+        let reached = |epochs: f64| expected(&Look { epochs, ..look }).unwrap().top1;
+        assert!(reached(3.0) < reached(10.0) && reached(10.0) < reached(100.0));
+        assert!(reached(1000.0) - reached(100.0) < 0.04);
+    }
+}

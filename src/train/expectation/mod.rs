@@ -1,0 +1,210 @@
+//! The accuracy that a run with default settings may be expected to reach, from a quick look at its images before it begins.
+
+mod curve;
+mod patches;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use vitrine_datasets::{Loader, LoaderConfig, Preprocessing, epoch_order};
+use vitrine_models::linear_probe::Samples;
+
+use self::curve::Expected;
+use super::best_epoch::standard_error;
+use crate::evaluate::{Metrics, Predictions};
+use crate::events::Event;
+use crate::probe::{self, Judgment, Method};
+use crate::recipe::Metric;
+use crate::run_folder::RunConfig;
+use crate::runtime::Runtime;
+use crate::seed::{Stream, stream};
+
+/// The most images that are looked at.
+const IMAGES: usize = 1000;
+/// With fewer images, or fewer of each class on average, a look says too little.
+const MIN_IMAGES: usize = 100;
+const MIN_IMAGES_OF_A_CLASS: usize = 4;
+/// The longest time for reading the images, and then for features and classifiers, and the largest share of a run's time for each.
+const LONGEST: Duration = Duration::from_secs(2);
+const MAX_SHARE: f64 = 0.05;
+
+/// What a look at images says about how well they can be recognized.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Look {
+    /// The number of training images of the run.
+    training: usize,
+    /// The number of classes.
+    classes: usize,
+    /// About the number of epochs of the run.
+    epochs: f64,
+    /// The number of images that were looked at.
+    images: usize,
+    /// The accuracy (0 to 1) of a linear classifier of random features for held-out images among these.
+    top1: f64,
+    /// Its mean cross-entropy, in nats.
+    loss: f64,
+    /// The strength of the classifier's fit that suits held-out images best, for features of variance one: the higher, the less
+    /// ambiguous are the images.
+    strength: f64,
+}
+
+/// Looks at some training images, and tells the user what accuracy to expect of so many epochs. Says nothing if there are too few
+/// images, or too little time to look at them.
+///
+/// # Errors
+/// When the loader or the device fails.
+pub(super) fn announce(
+    training: &Loader,
+    epochs: f64,
+    config: &RunConfig,
+    runtime: Runtime<'_>,
+) -> Result<()> {
+    let Some(look) = look(training, epochs, config, runtime)? else { return Ok(()) };
+    let Some(Expected { top1, low, high, likest: (likest, reached) }) = curve::expected(&look) else {
+        return Ok(());
+    };
+    let Look { images, top1: linear_top1, loss: linear_loss, strength: linear_strength, .. } = look;
+    let message = format!(
+        "expected accuracy: about {}%, {} to {}% in four of five runs (most like it by a look at {images} images: {likest}, with {}%)",
+        rounded(top1),
+        rounded(low),
+        rounded(high),
+        rounded(reached)
+    );
+    runtime.events.emit(Event::Expectation {
+        top1,
+        low,
+        high,
+        images,
+        linear_top1,
+        linear_loss,
+        linear_strength,
+        epochs,
+        message,
+    });
+    Ok(())
+}
+
+/// A share in percent, with a digit after the point only where that tells it from all.
+fn rounded(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent < 98.0 { format!("{percent:.0}") } else { format!("{percent:.1}") }
+}
+
+fn look(training: &Loader, epochs: f64, config: &RunConfig, runtime: Runtime<'_>) -> Result<Option<Look>> {
+    let classes = config.classes.len();
+    let (images, labels) = read(training, config)?;
+    if labels.len() < MIN_IMAGES.max(MIN_IMAGES_OF_A_CLASS * classes) {
+        return Ok(None);
+    }
+    let seed = stream(config.seed, Stream::Measuring, 4);
+    let (begun, longest) = (Instant::now(), longest_for(config.recipe.time_seconds));
+    let is_over = || begun.elapsed() > longest;
+    let device = &runtime.device.device;
+    let features = patches::features(&images, config.preprocessing.channels, seed, device, &is_over);
+    let Some(features) = features else { return Ok(None) };
+    let samples = Samples::new(&features, &labels, classes);
+    let originals: Vec<usize> = (0..labels.len()).collect();
+    let judge = |predictions: &Predictions| {
+        let Metrics { top1, loss, samples, .. } = Metrics::compute(predictions, &config.classes);
+        Judgment { score: top1, error: standard_error(Metric::Accuracy, top1, samples), loss, top1 }
+    };
+    let choice = probe::choose(&samples, &originals, &vec![1.0; classes], &judge, &is_over);
+    let variance = samples.variances().iter().sum::<f64>() / samples.width() as f64;
+    let (Some(Judgment { top1, loss, .. }), Method::Logistic(strength), true) =
+        (choice.held_out, choice.method, choice.is_complete)
+    else {
+        return Ok(None);
+    };
+    let (training, images, strength) = (training.len(), labels.len(), strength * variance);
+    Ok(Some(Look { training, classes, epochs, images, top1, loss, strength }))
+}
+
+/// The longest time for each part of a look before a run of so many seconds.
+fn longest_for(seconds: Option<f64>) -> Duration {
+    let longest = LONGEST.as_secs_f64();
+    Duration::from_secs_f64(seconds.map_or(longest, |seconds| longest.min(MAX_SHARE * seconds)))
+}
+
+/// Some training images, `[images, channels, 32, 32]`, and their labels. They are read as training reads them, from the cache of its
+/// loader or into it.
+///
+/// # Errors
+/// When the threads that decode images cannot be started, or a batch cannot be loaded.
+fn read(training: &Loader, config: &RunConfig) -> Result<(Vec<f32>, Vec<usize>)> {
+    let loader = training.reconfigured(LoaderConfig {
+        batch_size: training.config().threads.max(16),
+        preprocessing: Preprocessing { image_size: [patches::SIDE; 2], ..config.preprocessing.clone() },
+        ..training.config().clone()
+    })?;
+    let order = epoch_order(training.len(), stream(config.seed, Stream::Measuring, 3), 0);
+    let part: Vec<usize> = order.into_iter().take(IMAGES).collect();
+    let (begun, longest) = (Instant::now(), longest_for(config.recipe.time_seconds));
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
+    for batch in loader.part(part) {
+        let batch = batch?;
+        images.extend(batch.images);
+        labels.extend(batch.labels.iter().filter_map(|labels| labels.only()));
+        if begun.elapsed() > longest {
+            break;
+        }
+    }
+    Ok((images, labels))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use vitrine_datasets::{Augmentation, Sample};
+
+    use super::*;
+    use crate::device;
+    use crate::events::testing::Lines;
+    use crate::recipe::Recipe;
+    use crate::run_folder::testing;
+    use crate::train::loaders::in_order;
+
+    fn looked(images: Vec<Sample>, config: &RunConfig) -> (Option<Look>, Vec<String>) {
+        let loading = in_order(config, &config.preprocessing, 2);
+        let loading = LoaderConfig { augmentation: Some(Augmentation::none()), ..loading };
+        let ((device, _), events) = (device::select(Some("cpu")).unwrap(), Lines::default());
+        let runtime = Runtime { device: &device, threads: 2, events: &events, cache: None, workers: None };
+        let training = Loader::new(images.into(), loading).unwrap();
+        announce(&training, 5.0, config, runtime).unwrap();
+        (look(&training, 5.0, config, runtime).unwrap(), events.0.into_inner().unwrap())
+    }
+
+    #[test]
+    fn a_look_recognizes_simple_images_and_says_nothing_of_few() {
+        let config = testing::config(&["circle", "ring"]);
+        let of = |count: usize| looked(testing::drawn([count, 1, 1]).train, &config);
+        let (look, said) = of(160);
+        let look = look.unwrap();
+        assert_eq!((look.training, look.images, look.epochs), (160, 160, 5.0));
+        assert!(look.top1 > 0.6 && look.loss < 0.7 && look.strength > 0.0, "{look:?}");
+        assert!(said.len() == 1 && said[0].starts_with("expected accuracy: about "), "{said:?}");
+        assert!(
+            said[0].contains(" in four of five runs (most like it by a look at 160 images: "),
+            "{said:?}"
+        );
+        assert_eq!(of(99), (None, Vec::new()));
+        let many: Vec<String> = (0..41).map(|class| class.to_string()).collect();
+        let of_many_classes = RunConfig { classes: many, ..config.clone() };
+        assert_eq!(looked(testing::drawn([160, 1, 1]).train, &of_many_classes).0, None);
+    }
+
+    #[test]
+    fn short_runs_have_little_time_for_a_look() {
+        let longest = [None, Some(20.0), Some(40.0), Some(600.0)].map(longest_for);
+        assert_eq!(longest.map(|time| time.as_secs()), [2, 1, 2, 2]);
+        let config = testing::config(&["circle", "ring"]);
+        let recipe = Recipe { time_seconds: Some(1e-6), ..config.recipe.clone() };
+        assert_eq!(looked(testing::drawn([150, 1, 1]).train, &RunConfig { recipe, ..config }).0, None);
+    }
+
+    #[test]
+    fn shares_near_one_are_told_from_all() {
+        assert_eq!([0.574, 0.97, 0.985, 0.9996].map(rounded), ["57", "97", "98.5", "100.0"]);
+    }
+}
