@@ -32,8 +32,8 @@ mod tests {
             ("Cat", "cat", Some("case")),
             ("ÄPFEL", "äpfel", Some("case")),
             ("Cafe\u{301}", "cafe\u{301}", Some("case")),
-            ("Caf\u{e9}", "cafe\u{301}", BOTH),
-            ("CAF\u{c9}", "cafe\u{301}", BOTH),
+            ("Café", "cafe\u{301}", BOTH),
+            ("CAFÉ", "cafe\u{301}", BOTH),
             ("café", "cafe\u{301}", ACCENTS),
             // One mark is in the letter, and the other follows it.
             ("ph\u{ea}\u{323}", "phe\u{323}\u{302}", ACCENTS),
@@ -43,7 +43,7 @@ mod tests {
             ("cat", "cats", None),
             ("café", "cafe", None),
             ("café", "cafe\u{300}", None),
-            ("Caf\u{e9}", "cafe\u{300}", None),
+            ("Café", "cafe\u{300}", None),
             ("\u{732b}", "\u{72ac}", None),
         ] {
             assert_eq!(difference(name, other), expected, "{name} {other}");
