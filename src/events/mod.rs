@@ -94,12 +94,15 @@ pub enum Event {
     },
     /// The accuracy that a run with default settings may be expected to reach, from a look at some of its images.
     Expectation {
-        /// The expected accuracy on new images, from 0 to 1.
-        top1: f64,
+        /// The expected accuracy on new images, from 0 to 1; `None` if no measured run has had such images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        top1: Option<f64>,
         /// The accuracy below which one of ten such runs stays...
-        low: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        low: Option<f64>,
         /// ... and that which one of ten exceeds.
-        high: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        high: Option<f64>,
         /// Number of training images that were looked at.
         images: usize,
         /// Accuracy, from 0 to 1, of a linear classifier of random features for held-out images among these.

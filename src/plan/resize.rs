@@ -73,8 +73,8 @@ fn edge_loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
 /// The least share of a side that is classified of images that training crops: usual for ImageNet (timm's `crop_pct`).
 const LEAST_KEPT: f64 = 0.875;
 
-/// The share of each side, in the middle of an image, in which things are as large as in the random crops of training, on average.
-/// They are recognized best at that size (Touvron et al. 2019, 'Fixing the train-test resolution discrepancy', section 3). `None` if
+/// The share of each side, in the middle of an image, in which things are as large as in the random crops of training, on average, or
+/// else the least share. They are recognized best at that size (Touvron et al. 2019, 'Fixing the train-test resolution discrepancy', section 3). `None` if
 /// that is the whole image, its pixels do not suffice for that size, or each of several labels may stand for its edge.
 fn kept_by_crops(model: &ModelConfig, recipe: &Recipe, evidence: &Evidence<'_>) -> Option<f64> {
     let Crop::Resized { scale: [least, most], .. } = recipe.augmentation.crop else { return None };
@@ -96,8 +96,8 @@ fn by_shape(evidence: &Evidence<'_>, kept: Option<f64>) -> (ResizeRule, Option<S
     let ratios = evidence.survey.aspect_ratios;
     let middle = |crop: f64| {
         format!(
-            "the middle {:.0}% of each side of an image is classified: things are as large there as in the random crops of training; \
-             --resize squash keeps the edges",
+            "the middle {:.0}% of each side of an image is classified, where things are more nearly as large as in the random crops of \
+             training; --resize squash keeps the edges",
             100.0 * crop
         )
     };

@@ -139,12 +139,13 @@ fn a_run_of_which_the_length_alone_is_stated_says_what_to_expect() {
     let output = json(&images, &["train", "data", "--epochs", "30", "--threads", "2", "--output", "run"]);
     let events = events(&output);
     let expectation = only(&events, "expectation");
-    let [top1, low, high, linear] =
-        ["top1", "low", "high", "linear_top1"].map(|key| expectation[key].as_f64().unwrap());
-    assert!(0.0 < low && low < top1 && top1 < high && high < 1.0, "{expectation}");
+    let linear = expectation["linear_top1"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&linear) && expectation["epochs"] == 30.0, "{expectation}");
+    assert!(expectation["message"].as_str().unwrap().starts_with("expected accuracy: "), "{expectation}");
+    // All of them, or none if no measured run has had such images.
+    let bounds = ["low", "top1", "high"].map(|key| expectation[key].as_f64());
     assert!(
-        expectation["message"].as_str().unwrap().starts_with("expected accuracy: about "),
+        bounds.iter().all(Option::is_none) || bounds.is_sorted_by(|a, b| a.is_some() && a < b),
         "{expectation}"
     );
 }

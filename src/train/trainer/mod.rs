@@ -164,7 +164,7 @@ impl<'a> Trainer<'a> {
         }
         events.emit_notice(state.progress.set_threads(threads));
         if let Some(epochs) = usual_epochs {
-            expectation::announce(&phase.batches, epochs, &config, runtime)?;
+            expectation::announce(&phase.batches, epochs, &config, events)?;
         }
         // Chance is judged by classes that exclude each other.
         state.progress.watch.settled |= config.multi_label;
