@@ -2,10 +2,10 @@
 before a run (src/train/expectation/), and chooses the numbers of its regression with a Gaussian process (curve.rs).
 
 Each run is a line in the results file, and runs that are in it are not repeated. FOLDER may have further folders of images
-with train/ and test/, which --data names with a title, such as "signs=500 signs of hands". Prints the numbers that make the runs likeliest, each by the other
-runs (those of another length on the same images among them), by those on other images, and by those on images of other
-sources; then, next to each run's accuracy, what all runs and each of these let expect: the median, and the interval of four
-of five runs.
+with train/ and test/, which --data names with a title, such as "signs=500 signs of hands". looks.csv has what vitrine says
+of the same images with other seeds, which choose other images for validation and for the look (--look SEED). The numbers are
+those that make the accuracies likeliest, by all runs for other looks at their images, by runs on other images, and by runs on
+images of other sources. Prints what each of these lets expect: the median, and the interval of four of five runs.
 
 Run:  python expectation.py FOLDER --vitrine target/release/vitrine --results src/train/expectation/measured.csv
 """
@@ -38,13 +38,12 @@ SETS = {
     "shapes-128": "1,600 scenes with shapes of 8 kinds",
     "shapes-128::60": "500 scenes with shapes of 8 kinds",
 }
-COLUMNS = ["name", "data", "seed", "time", "training", "classes", "epochs", "images", "linear_top1", "linear_loss",
-           "linear_strength", "top1"]
+LOOKS = Path(__file__).with_name("looks.csv")
 # As in curve.rs: the nearest accuracies to 0 and 1, and the quantile of the normal distribution that one of ten values exceeds.
 NEAR, TENTH = 0.003, 1.2816
 # Candidates: what is lost after one epoch, scales (up to those that still tell runs apart), the range of gains, and their noise.
-SCALES = [[0.5, 0.8, 1.2], [0.5, 1, 2], [0.15, 0.2, 0.3, 0.5], [0.5, 1, 2]]
-GRID = [[0.8, 1, 1.2, 1.5, 2], list(itertools.product(*SCALES)), [1, 1.5, 2], [0.15, 0.2, 0.3]]
+SCALES = [[0.3, 0.5, 0.8, 1.2], [0.15, 0.2, 0.3, 0.5], [0.5, 1, 2]]
+GRID = [[0.8, 1, 1.2, 1.5, 2], list(itertools.product(*SCALES)), [1, 1.5, 2], [0.1, 0.15, 0.2, 0.3]]
 
 
 def manifest(folder, name, into):
@@ -65,23 +64,39 @@ def manifest(folder, name, into):
                 rows.writerows([file.resolve(), of_class.name, split] for file in files)
 
 
-def measured(args, name, time, seed):
-    """A row of the results; None if vitrine has not looked at the images."""
+def events(args, name, seed, *options):
+    """The events of a run, each as it comes."""
     with tempfile.TemporaryDirectory() as place:
         manifest(args.folder, name, Path(place, "images.csv"))
-        command = [args.vitrine, "train", Path(place, "images.csv"), "--time", time, "--seed", str(seed), "--threads", "2",
-                   "--output", Path(place, "run"), "--log-format", "json"]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{name}: {done.stderr}")
-        events = {event["event"]: event for event in map(json.loads, done.stderr.splitlines())}
-    look, data = events.get("expectation"), events["data"]
+        command = [args.vitrine, "train", Path(place, "images.csv"), "--seed", seed, "--threads", 2, "--output", Path(place, "run"),
+                   "--log-format", "json", *options]
+        with subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            for line in run.stderr:
+                yield json.loads(line)
+            if run.wait():
+                sys.exit(f"{name}: status {run.returncode}")
+
+
+def measured(args, name, time, seed):
+    """A row of the results; None if vitrine has not looked at the images."""
+    told = {event["event"]: event for event in events(args, name, seed, "--time", time)}
+    look, data = told.get("expectation"), told["data"]
     if not look:
         return None  # too little time for a look
-    return {"name": args.titles[name], "data": name, "seed": seed, "time": time, "training": data["training"], "classes": data["classes"],
-            "epochs": round(look["epochs"], 2), "images": look["images"], "linear_top1": round(look["linear_top1"], 4),
-            "linear_loss": round(look["linear_loss"], 4),
-            "linear_strength": f"{look['linear_strength']:.3g}", "top1": round(events["result"]["top1"], 4)}
+    return {"name": args.titles[name], "data": name, "seed": seed, "time": time, "training": data["training"],
+            "classes": data["classes"], "epochs": round(look["epochs"], 2), **numbers(look), "top1": round(told["result"]["top1"], 4)}
+
+
+def numbers(look):
+    return {"images": look["images"], "linear_top1": round(look["linear_top1"], 4), "linear_loss": round(look["linear_loss"], 4)}
+
+
+def looked(args, name, seed):
+    """A row of looks.csv, from a run that is ended after the look."""
+    told = events(args, name, seed, "--epochs", 1)
+    look = next(event for event in told if event["event"] == "expectation")
+    told.close()
+    return {"data": name, "seed": seed, **numbers(look)}
 
 
 def logit(share):
@@ -97,7 +112,6 @@ def places(rows):
     """What a look says, as coordinates, a row for each run."""
     return numpy.stack([
         logit(column(rows, "linear_top1")),
-        numpy.log10(numpy.clip(column(rows, "linear_strength"), 1e-3, 10)),
         column(rows, "linear_loss") / numpy.log(column(rows, "classes")),
         numpy.log(column(rows, "training")),
     ], axis=1)
@@ -124,9 +138,9 @@ def predicted(rows, knows, lost, scales, span, noise):
 
 
 def likelihood(rows, knows, chosen):
-    """The mean logarithm of the density at each run's gain."""
+    """The logarithm of the density at each run's gain."""
     mean, variance = predicted(rows, knows, *chosen)
-    return -0.5 * numpy.mean((gains(rows, chosen[0]) - mean) ** 2 / variance + numpy.log(variance))
+    return -0.5 * ((gains(rows, chosen[0]) - mean) ** 2 / variance + numpy.log(variance))
 
 
 def intervals(rows, knows, chosen):
@@ -137,27 +151,32 @@ def intervals(rows, knows, chosen):
     return [100 / (1 + numpy.exp(-value)) for value in (center, center - half, center + half)]
 
 
-def report(rows):
-    data = numpy.array([row["data"] for row in rows])
+def report(rows, looks):
+    asked = [*rows, *({**next(row for row in rows if row["data"] == look["data"]), **look} for look in looks)]
+    is_look = numpy.arange(len(asked)) >= len(rows)
+    is_run = numpy.broadcast_to(~is_look, (len(asked), len(asked)))
+    data = numpy.array([row["data"] for row in asked])
     source = numpy.array([name.split(":")[0].split("-")[0] for name in data])
     knows = {
-        "all": numpy.ones((len(rows), len(rows)), dtype=bool),
-        "other runs": ~numpy.eye(len(rows), dtype=bool),
-        "other images": data[:, None] != data[None],
-        "other sources": source[:, None] != source[None],
+        "all runs": is_run,
+        "other images": is_run & (data[:, None] != data[None]),
+        "other sources": is_run & (source[:, None] != source[None]),
     }
+    judged = {"all runs": is_look, "other images": slice(None), "other sources": slice(None)}
     chosen = max(itertools.product(*GRID), key=lambda chosen: sum(
-        likelihood(rows, knows[name], chosen) for name in knows if name != "all"))
+        likelihood(asked, knows[name], chosen)[judged[name]].mean() for name in knows))
     print("LOST: {}, SCALES: {}, RANGE: {}, NOISE: {}".format(*chosen))
-    found = 100 * column(rows, "top1")
-    by = {name: intervals(rows, knows[name], chosen) for name in knows}
-    print(f"{'':60} found" + "".join(f"{name:>19}" for name in by))
-    for index, row in enumerate(rows):
+    found = 100 * column(asked, "top1")
+    by = {name: intervals(asked, knows[name], chosen) for name in knows}
+    print(f"{'':66} found" + "".join(f"{name:>19}" for name in by))
+    for index, row in enumerate(asked):
         cells = (f"{top1[index]:6.1f} ({low[index]:4.1f}–{high[index]:4.1f})" for top1, low, high in by.values())
-        print(f"{row['name'] + ', ' + row['time']:60} {found[index]:5.1f} {' '.join(cells)}")
+        title = f"{row['name']}, {row['time']}" + (f", look {row['seed']}" if is_look[index] else "")
+        print(f"{title:66} {found[index]:5.1f} {' '.join(cells)}")
     for name, (top1, low, high) in by.items():
         within, inside = numpy.abs(top1 - found) <= 3, (low <= found) & (found <= high)
-        print(f"by {name}: {100 * within.mean():.0f}% within 3 points, {100 * inside.mean():.0f}% within the interval")
+        for title, of in [("runs", ~is_look), ("other looks at their images", is_look)]:
+            print(f"{title} by {name}: {100 * within[of].mean():.0f}% within 3 points, {100 * inside[of].mean():.0f}% in the interval")
 
 
 def main():
@@ -168,26 +187,35 @@ def main():
     parser.add_argument("--times", nargs="+", default=["1m"], metavar="TIME", help="such as 90s or 2m")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N")
     parser.add_argument("--data", nargs="+", default=list(SETS), metavar="NAME[:CLASS+CLASS[:IMAGES]][=TITLE]")
+    parser.add_argument("--look", type=int, metavar="SEED", help="only look at the images, with this seed")
     args = parser.parse_args()
     args.titles = SETS | dict(name.split("=") for name in args.data if "=" in name)
     args.data = [name.split("=")[0] for name in args.data]
-    rows = list(csv.DictReader(args.results.open())) if args.results.exists() else []
-    done = {(row["data"], row["time"], int(row["seed"])) for row in rows}
-    if not rows:
-        args.results.write_text(",".join(COLUMNS) + "\n")
-    wanted = [(name, time, seed) for seed in args.seeds for time in args.times for name in args.data] if args.vitrine else []
-    for run in wanted:
-        if run in done:
-            continue
-        row = measured(args, *run)
-        if not row:
-            print(f"{run}: vitrine has not looked at the images, which takes more time", file=sys.stderr, flush=True)
-            continue
-        rows.append(row)
-        with args.results.open("a", newline="") as file:
-            csv.DictWriter(file, COLUMNS).writerow(row)
-        print(f"{run}: {row['top1']}", file=sys.stderr, flush=True)
-    report(rows)
+    if args.vitrine and args.look:
+        for name in args.data:
+            add(LOOKS, looked(args, name, args.look))
+    elif args.vitrine:
+        done = {(row["data"], row["time"], int(row["seed"])) for row in stored(args.results)}
+        for name, time, seed in itertools.product(args.data, args.times, args.seeds):
+            row = (name, time, seed) not in done and measured(args, name, time, seed)
+            if row:
+                add(args.results, row)
+    report(stored(args.results), stored(LOOKS))
+
+
+def stored(file):
+    return list(csv.DictReader(file.open())) if file.exists() else []
+
+
+def add(file, row):
+    """Adds a row to a table, with a header if it is the first one."""
+    is_first = not file.exists()
+    with file.open("a", newline="") as table:
+        writer = csv.DictWriter(table, list(row), lineterminator="\n")
+        if is_first:
+            writer.writeheader()
+        writer.writerow(row)
+    print(row, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,6 @@ pub enum Event {
         linear_top1: f64,
         /// Its mean cross-entropy, in nats.
         linear_loss: f64,
-        /// The strength of its fit (scikit-learn's `C`, for features of variance one) that suits held-out images best.
-        linear_strength: f64,
         /// About the number of epochs of the run.
         epochs: f64,
         /// The expectation in one line.

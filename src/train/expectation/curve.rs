@@ -10,16 +10,16 @@ use super::Look;
 /// by the other ones and by those of other sources.
 const TABLE: &str = include_str!("measured.csv");
 /// What the logit of the accuracy lacks after one epoch. It falls with the square root of their number.
-const LOST: f64 = 1.2;
+const LOST: f64 = 1.5;
 /// The differences of the [places](place) of two looks that make them unlike each other.
-const SCALES: [f64; PLACE] = [1.2, 0.5, 0.5, 2.0];
+const SCALES: [f64; PLACE] = [0.5, 0.3, 1.0];
 /// The standard deviation of the gains of runs that look unlike each other, as logits...
-const RANGE: f64 = 1.5;
+const RANGE: f64 = 2.0;
 /// ... and that of runs that look the same.
-const NOISE: f64 = 0.2;
+const NOISE: f64 = 0.1;
 
 /// The number of coordinates of a place.
-const PLACE: usize = 4;
+const PLACE: usize = 3;
 /// The widest interval of which the user is told, and the largest share of the variance of gains that measured runs may leave open.
 const WIDEST: f64 = 0.4;
 const KNOWN: f64 = 0.5;
@@ -38,7 +38,6 @@ struct MeasuredRun {
     images: usize,
     linear_top1: f64,
     linear_loss: f64,
-    linear_strength: f64,
     top1: f64,
 }
 
@@ -51,7 +50,6 @@ impl MeasuredRun {
             images: self.images,
             top1: self.linear_top1,
             loss: self.linear_loss,
-            strength: self.linear_strength,
         }
     }
 
@@ -122,15 +120,10 @@ fn by(runs: &[&MeasuredRun], look: &Look) -> Option<Expected> {
     Some(Expected { top1, low, high, likest: (likest.name.clone(), likest.top1), is_known })
 }
 
-/// What a look says, as coordinates: how well the linear classifier does, how little noise its fit suits, how sure it is of what it
-/// gets wrong, and from how many images the run learns.
+/// What a look says, as coordinates: how well the linear classifier does, how sure it is of what it gets wrong, and from how many images
+/// the run learns.
 fn place(look: &Look) -> [f64; PLACE] {
-    [
-        logit(look.top1),
-        look.strength.clamp(1e-3, 10.0).log10(),
-        look.loss / (look.classes as f64).ln(),
-        (look.training as f64).ln(),
-    ]
+    [logit(look.top1), look.loss / (look.classes as f64).ln(), (look.training as f64).ln()]
 }
 
 /// The covariance of the gains of runs at these places.

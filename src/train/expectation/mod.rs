@@ -15,7 +15,7 @@ use super::interrupt;
 use crate::device;
 use crate::evaluate::{Metrics, Predictions};
 use crate::events::{Event, EventSink};
-use crate::probe::{self, Judgment, Method};
+use crate::probe::{self, Judgment};
 use crate::recipe::Metric;
 use crate::run_folder::RunConfig;
 use crate::seed::{Stream, stream};
@@ -45,9 +45,6 @@ struct Look {
     top1: f64,
     /// Its mean cross-entropy, in nats.
     loss: f64,
-    /// The strength of the classifier's fit that suits held-out images best, for features of variance one: the higher, the less
-    /// ambiguous are the images.
-    strength: f64,
 }
 
 /// Looks at some training images, and tells the user what accuracy to expect of so many epochs. Says nothing if there are too few
@@ -93,7 +90,6 @@ fn event(look: &Look) -> Event {
         images: look.images,
         linear_top1: look.top1,
         linear_loss: look.loss,
-        linear_strength: look.strength,
         epochs: look.epochs,
         message,
     }
@@ -131,14 +127,11 @@ fn look(training: &Loader, epochs: f64, config: &RunConfig) -> Result<Option<Loo
         Judgment { score: top1, error: standard_error(Metric::Accuracy, top1, samples), loss, top1 }
     };
     let choice = probe::choose(&samples, &originals, &vec![1.0; classes], &judge, &is_over);
-    let variance = samples.variances().iter().sum::<f64>() / samples.width() as f64;
-    let (Some(Judgment { top1, loss, .. }), Method::Logistic(strength), true) =
-        (choice.held_out, choice.method, choice.is_complete)
-    else {
+    let (Some(Judgment { top1, loss, .. }), true) = (choice.held_out, choice.is_complete) else {
         return Ok(None);
     };
-    let (training, images, strength) = (training.len(), labels.len(), strength * variance);
-    Ok(Some(Look { training, classes, epochs, images, top1, loss, strength }))
+    let (training, images) = (training.len(), labels.len());
+    Ok(Some(Look { training, classes, epochs, images, top1, loss }))
 }
 
 /// The longest time of a look before a run of so many seconds.
@@ -200,7 +193,7 @@ mod tests {
         let (look, said) = of(160);
         let look = look.unwrap();
         assert_eq!((look.training, look.images, look.epochs), (160, 160, 5.0));
-        assert!(look.top1 > 0.6 && look.loss < 0.7 && look.strength > 0.0, "{look:?}");
+        assert!(look.top1 > 0.6 && look.loss < 0.7, "{look:?}");
         assert!(said.len() == 1 && said[0].starts_with("expected accuracy: "), "{said:?}");
         assert_eq!(of(99), (None, Vec::new()));
         let many: Vec<String> = (0..41).map(|class| class.to_string()).collect();
@@ -210,15 +203,7 @@ mod tests {
 
     #[test]
     fn the_likest_run_is_named_or_the_accuracy_is_unknown() {
-        let look = Look {
-            training: 1500,
-            classes: 10,
-            epochs: 30.0,
-            images: 1000,
-            top1: 0.49,
-            loss: 1.6,
-            strength: 0.06,
-        };
+        let look = Look { training: 1500, classes: 10, epochs: 30.0, images: 1000, top1: 0.49, loss: 1.6 };
         let said = event(&look).to_string();
         assert!(said.starts_with("expected accuracy: about 6"), "{said}");
         assert!(
