@@ -74,8 +74,9 @@ fn edge_loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
 const LEAST_KEPT: f64 = 0.875;
 
 /// The share of each side, in the middle of an image, in which things are as large as in the random crops of training, on average, or
-/// else the least share. They are recognized best at that size (Touvron et al. 2019, 'Fixing the train-test resolution discrepancy', section 3). `None` if
-/// that is the whole image, its pixels do not suffice for that size, or each of several labels may stand for its edge.
+/// else the least share. They are recognized best at that size (Touvron et al. 2019, 'Fixing the train-test resolution discrepancy',
+/// section 3). `None` if that is the whole image, its pixels do not suffice for that size, or each of several labels may stand for its
+/// edge.
 fn kept_by_crops(model: &ModelConfig, recipe: &Recipe, evidence: &Evidence<'_>) -> Option<f64> {
     let Crop::Resized { scale: [least, most], .. } = recipe.augmentation.crop else { return None };
     // The mean of the square root of an area between both.
