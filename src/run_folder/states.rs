@@ -1,8 +1,8 @@
 //! Storage of checkpoints, arranged so that a crash at any moment leaves the previous state or the new one.
 //!
 //! `last/` holds one folder for each saved state, and the file `current`, which names the valid one and is replaced by
-//! renaming. A folder is never written twice, and none is removed before `current` names another. Entries whose names
-//! do not follow this program's pattern, such as a user's copy of a state, are left alone.
+//! renaming. A folder is never written twice, and none that was saved is removed before `current` names another. Entries
+//! whose names do not follow this program's pattern, such as a user's copy of a state, are left alone.
 //!
 //! The caller decides which files a state has; this module adds their checksums.
 
@@ -46,7 +46,7 @@ pub struct Position {
 /// If the program is killed before the model has moved, [`open`] moves it.
 ///
 /// # Errors
-/// If a file cannot be written; the previous state then stays valid.
+/// If a file cannot be written; the previous state then stays valid, and nothing of the new one stays.
 pub fn save(
     run: &Path,
     position: Position,
@@ -56,25 +56,44 @@ pub fn save(
     let root = run.join(FOLDER);
     let (name, folder) = new_folder(&root, position)
         .with_context(|| format!("{}: no checkpoint can be written there", root.display()))?;
-    if let Some(write_model) = write_model {
-        write_model(&staged(&root, &name))?;
-    }
-    let seal = || -> Result<()> {
-        fs::write(folder.join(CHECKSUMS), toml::to_string(&checksums(&folder)?)?)?;
-        for entry in fs::read_dir(&folder)? {
-            File::open(entry?.path())?.sync_all()?;
+    let make_valid = || -> Result<()> {
+        if let Some(write_model) = write_model {
+            write_model(&staged(&root, &name))?;
         }
-        Ok(sync_folder(&folder)?)
+        write(&folder)
+            .and_then(|()| seal(&folder))
+            .with_context(|| format!("{}: the checkpoint cannot be written", folder.display()))?;
+        sync_folder(&root)?;
+        write_atomically(&root.join(CURRENT), name.as_bytes())
     };
-    write(&folder)
-        .and_then(|()| seal())
-        .with_context(|| format!("{}: the checkpoint cannot be written", folder.display()))?;
-    sync_folder(&root)?;
-    write_atomically(&root.join(CURRENT), name.as_bytes())?;
+    make_valid().inspect_err(|_| discard(&root, &name))?;
     move_model(run, &name)?;
     // A state that cannot be removed only takes up space: `current` no longer names it.
     let _ = remove_states(&root, Some(&name));
     Ok(())
+}
+
+/// Adds the checksums to the files of a state, and waits until all are on the disk.
+fn seal(folder: &Path) -> Result<()> {
+    fs::write(folder.join(CHECKSUMS), toml::to_string(&checksums(folder)?)?)?;
+    for entry in fs::read_dir(folder)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    Ok(sync_folder(folder)?)
+}
+
+/// Removes a state that could not be saved and its waiting model: on a full disk, the best model of the run needs the space.
+/// What `current` names stays, as does everything if `current` cannot be read.
+fn discard(root: &Path, name: &str) {
+    let is_valid = match fs::read_to_string(root.join(CURRENT)) {
+        Ok(valid) => valid.trim() == name,
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    };
+    if !is_valid {
+        // What cannot be removed only takes up space.
+        let _ = fs::remove_dir_all(root.join(name));
+        let _ = fs::remove_file(staged(root, name));
+    }
 }
 
 /// Checks every file of the valid state against its checksum, and moves the model that was saved with it to its place

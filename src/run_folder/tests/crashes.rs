@@ -121,6 +121,26 @@ fn a_disk_that_refuses_leaves_the_previous_state_valid() {
 }
 
 #[test]
+fn what_a_disk_had_no_space_for_takes_no_space() {
+    let run = saved();
+    let position = Position { updates: 2, epoch: 2 };
+    let model = |path: &Path| -> Result<()> { Ok(fs::write(path, "model 2")?) };
+    let half = |folder: &Path| -> Result<()> {
+        fs::write(folder.join("weights"), "wei")?;
+        bail!("the disk is full")
+    };
+    assert!(states::save(run.path(), position, half, Some(&model)).is_err());
+    assert_eq!(states_of(run.path()), ["000000001-000001-0"], "neither the half state nor its model");
+    let half_model = |path: &Path| -> Result<()> {
+        fs::write(path, "mod")?;
+        bail!("the disk is full")
+    };
+    assert!(save_with(run.path(), 2, Some(&half_model)).is_err());
+    assert_eq!(states_of(run.path()), ["000000001-000001-0"]);
+    assert_eq!(contents(run.path()), of_epoch(1));
+}
+
+#[test]
 fn a_state_with_a_missing_file_is_refused_and_one_with_another_file_is_not() {
     let run = saved();
     let folder = states::locate(run.path()).unwrap();

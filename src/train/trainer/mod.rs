@@ -225,13 +225,16 @@ impl<'a> Trainer<'a> {
     /// When the loss is not finite, too many images are unreadable, or a file cannot be written.
     pub fn run(&mut self, start_again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
         let outcome = self.run_to_the_end(start_again);
-        if let (Err(_), Some(kept)) = (&outcome, self.best.kept.take()) {
-            // No checkpoint follows that would write the best model. A second error is ignored, because the user must
-            // see the first.
-            let _ = kept.write(&self.folder.model());
+        // No checkpoint follows that would write the best model. The error to end with is the first.
+        if let (Err(_), Some(kept)) = (&outcome, self.best.kept.take())
+            && let Err(error) = kept.write(&self.folder.model())
+        {
+            let message = format!("the best model since the last checkpoint is lost: {error:#}");
+            self.emit(Event::warning(message));
         }
         if let (Err(_), Some(best)) = (&outcome, &self.state.progress.best)
             && best.epoch == 0
+            && self.folder.model().is_file()
         {
             let message = format!("the probe stays as a model: {}", self.folder.model().display());
             self.emit(Event::notice(message));
