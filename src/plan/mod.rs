@@ -141,8 +141,10 @@ impl Plan {
         }
         let mut alone = overrides.clone();
         alone.options.freeze = Some(Freeze::Backbone);
-        // A fitted head mirrors nothing.
-        (alone.options.mirror_views, alone.options.flips) = (None, None);
+        if alone.options.flips != Some(true) {
+            // A fitted head mirrors nothing then, so that leaving mirror images out would be refused as without effect.
+            (alone.options.mirror_views, alone.options.flips) = (None, None);
+        }
         let mut plan = Self::new(&alone, evidence)?;
         plan.reasons.push(
             "a probe alone: fine-tuning would need more memory than there is (--gradient-checkpointing, or a smaller --batch-size \

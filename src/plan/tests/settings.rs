@@ -113,6 +113,32 @@ fn settings_without_effect_are_refused_and_never_chosen() {
 }
 
 #[test]
+fn stated_flips_count_where_the_memory_suffices_for_a_probe_alone() {
+    let case = case(SourceKind::Folder, [224, 224], false, 1 << 20);
+    let card = {
+        let model = preset::find("vit_base_patch16_224").unwrap().with_num_classes(2);
+        let preprocessing = crate::run_folder::testing::config(&["x", "y"]).preprocessing;
+        ModelCard::new(model, vec!["x".to_owned(), "y".to_owned()], preprocessing)
+    };
+    let device = crate::device::select(Some("cpu")).unwrap().0;
+    let planned = |flips, mirror_views| {
+        // So large a batch takes terabytes.
+        let options =
+            RecipeOverrides { batch_size: Some(1 << 16), flips, mirror_views, ..RecipeOverrides::default() };
+        let evidence = Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) };
+        let overrides = Overrides { options, ..Overrides::default() };
+        let plan = Plan::for_device(&overrides, &evidence, &device).unwrap();
+        assert!(plan.recipe.fit_head, "{:?}", plan.reasons);
+        (plan.recipe.fits_mirror_images(), plan.recipe.mirror_views)
+    };
+    assert_eq!(planned(None, None), (false, false));
+    assert_eq!(planned(Some(false), None), (false, false));
+    assert_eq!(planned(None, Some(false)), (false, false));
+    assert_eq!(planned(Some(true), None), (true, true));
+    assert_eq!(planned(Some(true), Some(false)), (true, false));
+}
+
+#[test]
 fn batches_of_copies_of_an_image_are_not_mixed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recipe.toml");
