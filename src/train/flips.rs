@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evaluate::Predictions;
+use crate::evaluate::Predicted;
 use crate::text::first_few;
 
 /// Share of an attempt (0 to 1) from which on validation judges flips.
@@ -124,14 +124,18 @@ impl MirrorCounts {
 }
 
 /// Judges flips by the predictions for the validation images as they are (`plain`) and `mirrored` (an image of several
-/// labels counts once for each), when `epoch` epochs and the share `done` of an attempt are done. Returns `None` if too few
-/// images are recognized and a later epoch can still judge.
+/// labels counts once for each), when `epoch` epochs and the share `done` of an attempt are done. Returns `None` if a later epoch
+/// has to judge: if too few images are recognized, or an image could be read only once.
 pub(super) fn judge(
-    plain: &Predictions,
-    mirrored: &Predictions,
+    plain: &Predicted,
+    mirrored: &Predicted,
     names: &[String],
     (epoch, done): (usize, f64),
 ) -> Option<FlipVerdict> {
+    if plain.indices != mirrored.indices {
+        return None;
+    }
+    let (plain, mirrored) = (&plain.predictions, &mirrored.predictions);
     let mut of_class = vec![MirrorCounts::default(); names.len()];
     let mut all = MirrorCounts::default();
     for (sample, labels) in plain.labels().iter().enumerate() {
@@ -171,6 +175,13 @@ mod tests {
     use vitrine_datasets::Labels;
 
     use super::*;
+    use crate::evaluate::Predictions;
+
+    /// The same predictions as those for the first images of a loader.
+    fn predicted(predictions: Predictions) -> Predicted {
+        let indices = (0..predictions.labels().len()).collect();
+        Predicted { predictions, indices, pixel_keys: Vec::new(), bad: Vec::new() }
+    }
 
     /// The judgment on images of `classes` classes, given as `[label, prediction, prediction when mirrored, count]`.
     fn judged(classes: usize, images: &[[usize; 4]], done: f64) -> Option<FlipVerdict> {
@@ -185,7 +196,7 @@ mod tests {
             }
         }
         let names: Vec<String> = (0..classes).map(|class| format!("c{class}")).collect();
-        judge(&plain, &mirrored, &names, (3, done))
+        judge(&predicted(plain), &predicted(mirrored), &names, (3, done))
     }
 
     #[test]
@@ -228,6 +239,7 @@ mod tests {
             seen.push_labels(vec![Labels::new(vec![0, 1])], &[9.0, 9.0]);
         }
         let names = ["a".to_owned(), "b".to_owned()];
+        let seen = predicted(seen);
         let verdict = judge(&seen, &seen, &names, (3, 0.5)).expect("all labels are recognized").to_string();
         assert!(verdict.contains("of 12 labels of validation images that are recognized"), "{verdict}");
         let one_label = judged(2, &[[0, 0, 0, 6], [1, 1, 1, 6]], 0.5).expect("all images are recognized");
@@ -240,5 +252,23 @@ mod tests {
         assert_eq!(judged(2, &little, 0.3), None);
         let verdict = judged(2, &little, 0.5).expect("the judgment is due");
         assert!(verdict.flips && verdict.to_string().contains("too little"), "{verdict}");
+    }
+
+    #[test]
+    fn images_that_could_be_read_only_once_are_not_compared_with_others() {
+        let seen = |indices: Vec<usize>| {
+            let mut predictions = Predictions::new(2);
+            for &index in &indices {
+                let logits = if index % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
+                predictions.push(&[index % 2], &logits);
+            }
+            Predicted { indices, ..predicted(predictions) }
+        };
+        let names = ["a".to_owned(), "b".to_owned()];
+        let (all, fewer) = (seen((0..40).collect()), seen((1..40).collect()));
+        let verdict = |plain, mirrored| judge(plain, mirrored, &names, (3, 0.5));
+        assert_eq!(verdict(&all, &fewer), None);
+        assert_eq!(verdict(&fewer, &all), None);
+        assert!(verdict(&fewer, &fewer).is_some_and(|verdict| verdict.flips));
     }
 }

@@ -144,7 +144,7 @@ impl Trainer<'_> {
         }
         let mirrored = self.validation.predict(model, Views::MirrorImage)?;
         let moment = (self.state.progress.epoch + 1, done);
-        let verdict = flips::judge(&plain.predictions, &mirrored.predictions, &self.config.classes, moment);
+        let verdict = flips::judge(plain, &mirrored, &self.config.classes, moment);
         if let Some(verdict) = &verdict {
             self.emit(Event::Flips { flips: verdict.flips, message: verdict.to_string() });
         }
