@@ -22,7 +22,7 @@ const ESTIMATE_ERROR: f64 = 1.5;
 pub enum Work<'a> {
     /// Training with this recipe, on this number of images.
     Training(&'a Recipe, usize),
-    /// Fitting a head to the features of this number of images.
+    /// Fitting a head to the features of this number of images, mirror images included.
     Fitting(usize),
     /// Forward passes of this number of images at once.
     Inference(usize),
@@ -156,8 +156,8 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
             "use a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
         }
         Work::Fitting(_) => {
-            "the features of all images are in memory at once: use --pool own, if they are those of two depths, --pretrained weights of a \
-             narrower model, fewer images, or --time; --recipe fine-tune goes without"
+            "the features of all images, and with --flips of their mirror images, are in memory at once: use --pool own, if they are those \
+             of two depths, --pretrained weights of a narrower model, fewer images, or --time; --recipe fine-tune goes without"
         }
         Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };

@@ -200,7 +200,7 @@ fn work<'a>(recipe: &'a Recipe, dataset: &Dataset) -> Work<'a> {
     match recipe.fit_head {
         // A time limit limits the images whose features are computed.
         true if recipe.time_seconds.is_some() => Work::Inference(1),
-        true => Work::Fitting(images),
+        true => Work::Fitting(if recipe.fits_mirror_images() { 2 * images } else { images }),
         false => Work::Training(recipe, if recipe.probe_first { images } else { dataset.train.len() }),
     }
 }
@@ -234,4 +234,21 @@ fn check_unreadable(data: &RunData, config: &RunConfig, events: &dyn EventSink) 
         bad_files.judge(config.recipe.bad_file_limit, split, (&bad, total), events)?;
     }
     Ok(bad_files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_folder::testing::drawn;
+
+    #[test]
+    fn the_memory_of_a_fitted_head_counts_mirror_images() {
+        let dataset = drawn([8, 4, 2]);
+        let fits = |horizontal_flip, expected| {
+            let mut recipe = Recipe { fit_head: true, ..Recipe::default() };
+            recipe.augmentation.horizontal_flip = horizontal_flip;
+            matches!(work(&recipe, &dataset), Work::Fitting(images) if images == expected)
+        };
+        assert!(fits(0.0, 12) && fits(0.5, 24));
+    }
 }
