@@ -42,6 +42,9 @@ pub struct Repetition<'a> {
     pub dataset: Dataset,
     /// The pretrained weights; `None` for random initialization.
     pub pretrained: Option<Pretrained>,
+    /// When the command, or this run of a series, began. The time of the run counts from here, so it includes the opening of the
+    /// data set and of the weights.
+    pub begun: Instant,
 }
 
 impl Earlier {
@@ -87,14 +90,20 @@ impl Earlier {
         found
     }
 
-    /// The inputs with which this run is repeated.
-    pub fn repetition(&self, dataset: Dataset, pretrained: Option<Pretrained>) -> Repetition<'_> {
+    /// The inputs with which this run is repeated by a command that began at `begun`.
+    pub fn repetition(
+        &self,
+        dataset: Dataset,
+        pretrained: Option<Pretrained>,
+        begun: Instant,
+    ) -> Repetition<'_> {
         Repetition {
             config: self.config.clone(),
             listed: self.listed.as_deref(),
             name: format!("--config {}", self.path.display()),
             dataset,
             pretrained,
+            begun,
         }
     }
 }
@@ -105,8 +114,7 @@ impl PlannedRun {
     /// # Errors
     /// If the data set or the pretrained weights differ from those of the earlier run.
     pub fn again(from: Repetition<'_>, Runtime { device, threads, events, .. }: Runtime<'_>) -> Result<Self> {
-        let begun = Instant::now();
-        let Repetition { mut config, listed, name, dataset, pretrained } = from;
+        let Repetition { mut config, listed, name, dataset, pretrained, begun } = from;
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let data = match listed {
             Some(run) => RunData::reopen(dataset, &config, run, Purpose::Repeat)?,
@@ -184,4 +192,28 @@ fn read_config(path: &Path) -> Result<(RunConfig, Option<PathBuf>)> {
         check_fixed(folder, &progress(folder)?.fixed)?;
     }
     Ok((config, Some(folder.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::events::Quiet;
+    use crate::run_folder::testing;
+
+    #[test]
+    fn the_time_of_a_repeated_run_counts_from_the_beginning_of_the_command() {
+        let device = device::select(Some("cpu")).unwrap().0;
+        let runtime = Runtime { device: &device, threads: 1, events: &Quiet, cache: None, workers: None };
+        let begun = Instant::now();
+        let repetition = Repetition {
+            config: testing::config(&["circle", "ring"]),
+            listed: None,
+            name: "--config run".to_owned(),
+            dataset: testing::drawn([8, 4, 2]),
+            pretrained: None,
+            begun,
+        };
+        assert_eq!(PlannedRun::again(repetition, runtime).unwrap().begun, begun);
+    }
 }

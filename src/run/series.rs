@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -208,6 +209,7 @@ impl Series {
         sources: &Sources<'_>,
         runtime: Runtime<'_>,
     ) -> Result<Option<Run>> {
+        let begun = Instant::now();
         let path = self.folder.join(self.folder_name(index));
         if is_saved(&path) {
             let changes = Changes { data: self.data.as_deref(), ..Changes::default() };
@@ -223,6 +225,7 @@ impl Series {
             config,
             listed: None,
             name: self.folder.display().to_string(),
+            begun,
         };
         let planned = PlannedRun::again(again, runtime)?;
         Run::begin(planned, Some(&path), runtime).map(Some)

@@ -300,6 +300,7 @@ impl Train {
 
     /// Begins a run that repeats an earlier one, for `--config`.
     fn repeated(&self, earlier: &Earlier, runtime: Runtime<'_>) -> Result<Run> {
+        let begun = Instant::now();
         for difference in earlier.differences(&runtime.device.name, runtime.threads) {
             runtime.events.emit(Event::notice(difference));
         }
@@ -308,7 +309,7 @@ impl Train {
         self.workers.ready(runtime.workers, &earlier.config, runtime.events)?;
         let dataset = self.dataset_of(&earlier.config, false, runtime)?;
         let pretrained = self.pretrained_of(&earlier.config, runtime)?;
-        let planned = PlannedRun::again(earlier.repetition(dataset, pretrained), runtime)?;
+        let planned = PlannedRun::again(earlier.repetition(dataset, pretrained, begun), runtime)?;
         Run::begin(planned, self.output.as_deref(), runtime)
     }
 
