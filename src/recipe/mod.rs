@@ -219,7 +219,26 @@ impl Recipe {
             ("layer_decay", self.layer_decay, bounds::FACTOR),
             ("bad_file_limit", self.bad_file_limit, bounds::SHARE),
         ];
-        numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))
+        numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))?;
+        self.check_rounded()
+    }
+
+    /// Checks that the numbers of the optimizer are in their ranges in float32, too, where 0.99999999 is 1.
+    fn check_rounded(&self) -> Result<()> {
+        let computed = [
+            ("betas[0]", self.betas[0], bounds::SHARE_BELOW_ONE),
+            ("betas[1]", self.betas[1], bounds::SHARE_BELOW_ONE),
+            ("epsilon", self.epsilon, bounds::PART),
+        ];
+        for (key, value, allowed) in computed {
+            let rounded = f64::from(value as f32);
+            if !allowed.contain(rounded) {
+                bail!(
+                    "`{key}` is {value}, and {rounded} in float32, in which training computes: it must be {allowed} there, too"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Whether a head is fitted that learns from mirror images, too.

@@ -111,6 +111,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_training_would_round_out_of_their_range_are_refused() {
+        let recipe = |betas, epsilon| Recipe { betas, epsilon, ..Recipe::default() };
+        recipe([0.9, 0.999_999_9], 1e-30).validate().unwrap();
+        let refused = [
+            ("betas[0]", recipe([0.999_999_99, 0.999], 1e-8)),
+            ("betas[1]", recipe([0.9, 0.999_999_99], 1e-8)),
+            ("epsilon", recipe([0.9, 0.999], 1e-50)),
+        ];
+        for (key, recipe) in refused {
+            let error = recipe.validate().unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("float32"), "{error}");
+        }
+    }
+
+    #[test]
     fn muon_needs_a_block_that_is_not_frozen() {
         let recipe = |freeze| Recipe { optimizer: Optimizer::Muon, freeze, ..Recipe::default() };
         recipe(Some(Freeze::Blocks(1))).validate().unwrap();
