@@ -71,17 +71,17 @@ impl FeatureStore {
         Ok(all)
     }
 
-    /// Deletes the features that were used the longest time ago until the rest is within the limit, but not those of the
-    /// backbone in the folder `used`. Returns what was deleted.
+    /// Deletes the features that were used the longest time ago until the rest is within the limit, but not those in the folders
+    /// `used`. Returns what was deleted.
     ///
     /// # Errors
     /// If a folder cannot be read, or a file cannot be deleted.
-    pub(crate) fn shrink(&self, used: &Path) -> Result<Vec<KeptFeatures>> {
+    pub(crate) fn shrink(&self, used: &[PathBuf]) -> Result<Vec<KeptFeatures>> {
         let mut all = self.list()?;
         let mut bytes: u64 = all.iter().map(|features| features.bytes).sum();
         let mut deleted = Vec::new();
         while bytes > self.limit
-            && let Some(place) = all.iter().rposition(|features| features.folder != used)
+            && let Some(place) = all.iter().rposition(|features| !used.contains(&features.folder))
         {
             let features = all.remove(place);
             features.delete()?;
@@ -179,12 +179,21 @@ mod tests {
         let all = store.list().unwrap();
         assert_eq!((names(&all), all[0].images), (vec!["a", "b", "c"], 2));
         let each = all[0].bytes;
-        assert!(store.shrink(&store.of_backbone("a")).unwrap().is_empty());
+        assert!(store.shrink(&[store.of_backbone("a")]).unwrap().is_empty());
         let limited = |limit| FeatureStore { limit, ..store.clone() };
-        assert_eq!(names(&limited(2 * each).shrink(&store.of_backbone("c")).unwrap()), ["b"]);
+        assert_eq!(names(&limited(2 * each).shrink(&[store.of_backbone("c")]).unwrap()), ["b"]);
         assert_eq!(names(&store.list().unwrap()), ["a", "c"]);
-        assert_eq!(names(&limited(0).shrink(&store.of_backbone("c")).unwrap()), ["a"]);
+        assert_eq!(names(&limited(0).shrink(&[store.of_backbone("c")]).unwrap()), ["a"]);
         assert_eq!(names(&store.list().unwrap()), ["c"], "what is in use stays, even above the limit");
+    }
+
+    #[test]
+    fn several_features_can_be_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = filled(folder.path(), 0);
+        let used = ["b", "c"].map(|name| store.of_backbone(name));
+        assert_eq!(names(&store.shrink(&used).unwrap()), ["a"]);
+        assert_eq!(names(&store.list().unwrap()), ["b", "c"]);
     }
 
     #[test]

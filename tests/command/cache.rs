@@ -35,3 +35,19 @@ fn features_are_listed_limited_and_deleted() {
         .code(2)
         .stderr(contains("--cache-limit has no effect"));
 }
+
+#[test]
+fn features_of_mirror_images_do_not_displace_those_of_the_same_images() {
+    let images = Images::trained();
+    let fit = |output: &str| {
+        let weights = ["--pretrained", "run", "--freeze", "backbone", "--flips", "--cache-limit", "1K"];
+        vitrine(&images)
+            .args(["train", "data", "--output", output])
+            .args(weights)
+            .assert()
+            .success()
+            .stderr(contains("--cache-limit allows more").not())
+    };
+    fit("first").stderr(contains("features: 24 images computed, 0 from the cache").count(2));
+    fit("second").stderr(contains("features: 0 images computed, 24 from the cache").count(2));
+}

@@ -100,7 +100,8 @@ impl SplitImages {
         config: &RunConfig,
         runtime: Runtime<'_>,
     ) -> Result<Option<Judgment>> {
-        let features = features_of(&[self], model, config, Views::One, runtime)?.and_then(|mut of| of.pop());
+        let features = features_of(&[self], model, config, Views::One, runtime)?;
+        let features = features.and_then(|(mut features, _)| features.pop());
         let features = features.filter(|features| !features.indices.is_empty());
         let Some(features) = features else { return Ok(None) };
         let labels = self.labels(&features);

@@ -9,7 +9,7 @@ mod views;
 pub(super) use images::SplitImages;
 pub(super) use speed::measured_speed;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -194,9 +194,10 @@ impl Probing {
         runtime: Runtime<'_>,
     ) -> Result<Option<[ViewFeatures; 2]>> {
         let splits = [&self.training, &self.validation];
-        let Some(features) = features_of(&splits, model, config, Views::One, runtime)? else {
+        let Some((features, folder)) = features_of(&splits, model, config, Views::One, runtime)? else {
             return Ok(None);
         };
+        let mut used = Vec::from_iter(folder);
         for (split, features) in splits.into_iter().zip(&features) {
             let bad = (&features.bad[..], split.samples.len());
             bad_files.judge(config.recipe.bad_file_limit, split.split, bad, runtime.events)?;
@@ -204,10 +205,15 @@ impl Probing {
         }
         let mut mirrored = Vec::new();
         if config.recipe.fits_mirror_images() {
-            match features_of(&splits, model, config, Views::MirrorImage, runtime)? {
-                Some(features) => mirrored = features,
-                None => return Ok(None),
-            }
+            let Some((features, folder)) = features_of(&splits, model, config, Views::MirrorImage, runtime)?
+            else {
+                return Ok(None);
+            };
+            mirrored = features;
+            used.extend(folder);
+        }
+        if let Some(store) = runtime.cache {
+            shrink(store, &used, runtime.events);
         }
         let mut mirrored = mirrored.into_iter();
         let both = features.into_iter().map(|one| ViewFeatures::new(one, mirrored.next()));
@@ -255,15 +261,15 @@ impl Probing {
     }
 }
 
-/// The features of the images of some splits, in these `views`, of which `model` computes those that are not kept; `None` if the user
-/// asked to stop.
+/// The features of the images of some splits, in these `views`, of which `model` computes those that are not kept, and the folder
+/// where they are kept, if they are; `None` if the user asked to stop.
 fn features_of(
     splits: &[&SplitImages],
     model: &VisionTransformer,
     config: &RunConfig,
     views: Views,
     runtime: Runtime<'_>,
-) -> Result<Option<Vec<Features>>> {
+) -> Result<Option<(Vec<Features>, Option<PathBuf>)>> {
     let events = runtime.events;
     // Before the predictor packs the weights.
     let folder = match runtime.cache {
@@ -295,10 +301,7 @@ fn features_of(
     let computed: usize = all.iter().map(|features| features.computed).sum();
     let cached = all.iter().map(|features| features.indices.len()).sum::<usize>() - computed;
     events.emit(Event::Features { computed, cached });
-    if let (Some(store), Some(folder)) = (runtime.cache, &folder) {
-        shrink(store, folder, events);
-    }
-    Ok(Some(all))
+    Ok(Some((all, folder)))
 }
 
 /// The factor of each class's losses in the fit of a head to these images.
@@ -319,8 +322,8 @@ fn about(config: &RunConfig) -> String {
     format!("{}: {}{depths}", config.model_name, import::summary(&config.model))
 }
 
-/// Keeps the features of all backbones within their limit. A failure is a warning.
-fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
+/// Keeps the features of all backbones within their limit, but for those in the folders `used`. A failure is a warning.
+fn shrink(store: &FeatureStore, used: &[PathBuf], events: &dyn EventSink) {
     match store.shrink(used) {
         Ok(deleted) => {
             for features in deleted {
