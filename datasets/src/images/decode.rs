@@ -10,6 +10,7 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lum
 use super::jpeg;
 use super::limits::DecodeLimits;
 use super::memory::{self, Reserved};
+use super::orientation;
 use super::pixels::Image;
 use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
 
@@ -113,8 +114,7 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let mut decoder = decoder(format, bytes, limits)?;
     let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
-    // An image with invalid EXIF data is used as it is.
-    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let orientation = orientation::of_decoder(&mut decoder);
     let color = decoder.color_type();
     let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
     // Convert to 8 bits before rotating, which needs a second copy of the image.

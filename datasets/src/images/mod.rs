@@ -5,6 +5,7 @@ pub(crate) mod drawing;
 mod jpeg;
 mod limits;
 mod memory;
+mod orientation;
 mod pixels;
 mod sample;
 
