@@ -8,6 +8,7 @@ mod memory;
 mod orientation;
 mod pixels;
 mod sample;
+mod tiff;
 
 pub use decode::Decoded;
 pub use limits::DecodeLimits;
