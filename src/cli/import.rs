@@ -21,6 +21,7 @@ use crate::files::same_file;
 use crate::hub;
 use crate::import::{self, Imported, Options, verify};
 use crate::model_file::{self, ModelCard};
+use crate::predict::Views;
 use crate::text::{count, shell_word};
 use crate::usage::usage;
 use crate::weights_file::Precision;
@@ -134,7 +135,9 @@ impl Import {
         let expected =
             self.verify.as_deref().map(|path| verify::read(path, card.classes.len())).transpose()?;
         if let Some(expected) = expected {
-            let classifier = Classifier::new(card.clone(), model.clone(), &device::select(Some("cpu"))?.0);
+            // The library answers for the image alone, also where the file says that `classify` adds its mirror image.
+            let classifier = Classifier::new(card.clone(), model.clone(), &device::select(Some("cpu"))?.0)
+                .with_views(Views::One)?;
             if !self.agrees(&classifier, expected)? {
                 note!("{}: not written, because the logits differ", self.output.display());
                 return Ok(Status::Partial);

@@ -6,7 +6,7 @@ use crate::text::printable;
 
 /// The largest number of classes that are all listed.
 const LISTED_CLASSES: usize = 50;
-/// The number of classes that are listed if there are more than [`LISTED_CLASSES`]: those with the lowest F1.
+/// The number of classes that are listed if more than [`LISTED_CLASSES`] have samples: those with the lowest F1.
 const WORST_CLASSES: usize = 20;
 /// The number of confused pairs that are listed.
 const LISTED_PAIRS: usize = 5;
@@ -15,20 +15,34 @@ const NAME_WIDTH: usize = 32;
 
 /// Renders the per-class table, the most confused pairs, and a summary. The last line ends in `\n` as well.
 ///
-/// With more than 50 classes, the table holds the 20 with the lowest F1 and says so.
+/// With more than 50 classes, the table holds those that have samples, or if these are more than 50, too, the 20 with the lowest F1, and says
+/// so.
 pub fn table(metrics: &Metrics) -> String {
     [class_table(metrics), confused_pairs(metrics), summary(metrics)].concat()
 }
 
+/// The classes that the table lists, and a title if these are not all. Of many classes, those without samples say nothing: their F1 is 0,
+/// so that they alone would be listed if a model of 1000 classes was measured on ten of them.
+fn listed(metrics: &Metrics) -> (String, Vec<&ClassMetrics>) {
+    let mut classes: Vec<&ClassMetrics> = metrics.per_class.iter().collect();
+    let all = classes.len();
+    if all <= LISTED_CLASSES {
+        return (String::new(), classes);
+    }
+    classes.retain(|class| class.support > 0);
+    let with_samples = classes.len();
+    if with_samples <= LISTED_CLASSES {
+        return (format!("The {with_samples} of {all} classes that have samples:\n"), classes);
+    }
+    classes.sort_by(|a, b| a.f1.total_cmp(&b.f1));
+    classes.truncate(WORST_CLASSES);
+    let of_those = if with_samples < all { ", of those that have samples" } else { "" };
+    (format!("The {WORST_CLASSES} of {all} classes with the lowest F1{of_those}:\n"), classes)
+}
+
 /// One aligned line per class.
 fn class_table(metrics: &Metrics) -> String {
-    let mut classes: Vec<&ClassMetrics> = metrics.per_class.iter().collect();
-    let mut title = String::new();
-    if classes.len() > LISTED_CLASSES {
-        title = format!("The {WORST_CLASSES} of {} classes with the lowest F1:\n", classes.len());
-        classes.sort_by(|a, b| a.f1.total_cmp(&b.f1));
-        classes.truncate(WORST_CLASSES);
-    }
+    let (title, classes) = listed(metrics);
     let names: Vec<_> = classes.iter().map(|class| column_name(&class.label)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("class".len());
     let has_precisions = metrics.multi_label.is_some();
@@ -154,6 +168,27 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
         let text = table(&metrics(&names.iter().map(String::as_str).collect::<Vec<_>>(), 1));
         assert!(text.starts_with("The 20 of 60 classes with the lowest F1:\n"), "{text}");
         assert!(!text.contains("class 0   "), "{text}");
+    }
+
+    #[test]
+    fn of_many_classes_those_without_samples_are_not_listed() {
+        let table = |classes: usize, with_samples: usize| {
+            let names: Vec<String> = (0..classes).map(|index| format!("class {index}")).collect();
+            let mut predictions = Predictions::new(classes);
+            for label in classes - with_samples..classes {
+                let mut logits = vec![0.0; classes];
+                logits[classes - 1] = 3.0;
+                predictions.push(&[label], &logits);
+            }
+            table(&Metrics::compute(&predictions, &names))
+        };
+        let text = table(1000, 10);
+        assert!(text.starts_with("The 10 of 1000 classes that have samples:\n"), "{text}");
+        assert!(text.contains("\nclass 990 ") && text.contains("\nclass 999 "), "{text}");
+        assert!(!text.contains("class 0 "), "{text}");
+        let text = table(100, 60);
+        assert!(text.starts_with("The 20 of 100 classes with the lowest F1, of those that have samples:\n"));
+        assert!(text.contains("\nclass 40 ") && !text.contains("class 0 "), "{text}");
     }
 
     #[test]

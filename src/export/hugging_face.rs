@@ -111,26 +111,27 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Result<Value> {
     let before_crop = |side: usize, crop: f64| (side as f64 / crop + 1e-6).floor() as usize;
     let both_sides =
         |crop: f64| json!({ "height": before_crop(height, crop), "width": before_crop(width, crop) });
-    let (size, crops) = match preprocessing.resize {
-        ResizeRule::Squash => (both_sides(1.0), false),
-        ResizeRule::SquashCrop { crop } => (both_sides(crop), true),
+    let (kind, size) = match preprocessing.resize {
+        ResizeRule::Squash => ("ViTImageProcessor", both_sides(1.0)),
+        ResizeRule::SquashCrop { crop } => ("DeiTImageProcessor", both_sides(crop)),
         ResizeRule::ShorterSide { .. } if height != width => usage!(
             "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
              --layout timm can"
         ),
+        // Before version 5 of transformers, the two others refuse a shorter side when they see an image.
         ResizeRule::ShorterSide { crop } => {
-            (json!({ "shortest_edge": before_crop(height.min(width), crop) }), true)
+            ("BitImageProcessor", json!({ "shortest_edge": before_crop(height.min(width), crop) }))
         }
         ResizeRule::Letterbox => usage!(
             "--layout hugging-face: its processors cannot pad images with the mean color as this model's preprocessing does \
              (`resize` is letterbox); --layout timm can"
         ),
     };
-    Ok(json!({
-        "image_processor_type": if crops { "DeiTImageProcessor" } else { "ViTImageProcessor" },
+    let mut processor = json!({
+        "image_processor_type": kind,
         "do_resize": true,
         "size": size,
-        "do_center_crop": crops,
+        "do_center_crop": preprocessing.resize.crops(),
         "crop_size": { "height": height, "width": width },
         "resample": match preprocessing.interpolation {
             Interpolation::Lanczos => 1,
@@ -142,7 +143,12 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Result<Value> {
         "do_normalize": true,
         "image_mean": preprocessing.mean,
         "image_std": preprocessing.std,
-    }))
+    });
+    if kind == "BitImageProcessor" {
+        // By default, this one makes color images of gray ones.
+        processor["do_convert_rgb"] = json!(preprocessing.channels == 3);
+    }
+    Ok(processor)
 }
 
 #[cfg(test)]
@@ -216,7 +222,7 @@ mod tests {
                 Interpolation::Lanczos,
                 json!({ "shortest_edge": 40 }),
                 true,
-                "DeiTImageProcessor",
+                "BitImageProcessor",
                 1,
             ),
         ] {
@@ -233,6 +239,17 @@ mod tests {
                 (&value["image_mean"], &value["image_std"]),
                 (&json!([0.5, 0.5, 0.5]), &json!([0.25, 0.25, 0.25]))
             );
+        }
+    }
+
+    #[test]
+    fn images_of_a_gray_model_stay_gray() {
+        for (channels, is_color) in [(3, true), (1, false)] {
+            let mut card = card(ModelConfig { channels, ..vit() });
+            card.preprocessing.resize = ResizeRule::ShorterSide { crop: 0.8 };
+            card.preprocessing.channels = channels;
+            let processor = hugging_face_preprocessor(&card).unwrap();
+            assert_eq!(processor["do_convert_rgb"], json!(is_color), "{channels}");
         }
     }
 

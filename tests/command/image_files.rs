@@ -54,6 +54,29 @@ fn a_path_with_a_line_break_is_the_same_in_csv_and_json() {
 }
 
 #[test]
+fn a_pattern_finds_hidden_files_and_folders_only_where_it_names_them() {
+    let images = Images::trained();
+    // As macOS leaves them next to files on drives of other systems.
+    images.write("data/red/._0.png", "no image");
+    images.fill("data/red/.thumbs", [200, 30, 30], 2);
+    let classified = |pattern: &str| {
+        let output = vitrine(&images).args(["classify", "run", pattern]).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap().lines().count()
+    };
+    for (pattern, count) in [
+        ("data/red/*.png", 12),
+        ("data/red/*", 12),
+        ("data/**/*.png", 24),
+        ("data/*/.thumbs/*.png", 2),
+        ("data/red/.th*", 2),
+    ] {
+        assert_eq!(classified(pattern), count, "{pattern}");
+    }
+    let named = vitrine(&images).args(["classify", "run", "data/red/.*.png"]).assert();
+    named.code(1).stderr(contains("data/red/._0.png: "));
+}
+
+#[test]
 fn unreadable_validation_images_are_counted_and_limited() {
     let images = Images::new();
     // Each split has its own shade, so that no image is in two splits.

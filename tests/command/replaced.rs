@@ -75,6 +75,13 @@ fn results_of_nothing_replace_no_earlier_ones() {
     run("classify run nowhere --format csv --output results.csv")
         .code(1)
         .stderr(contains("no image could be read"));
+    // As from a command that lists images and has found none.
+    vitrine(&images)
+        .args("classify run - --format csv --output results.csv".split(' '))
+        .write_stdin("")
+        .assert()
+        .code(1)
+        .stderr(contains("no image could be read"));
     assert!(std::fs::read(images.path("results.csv")).unwrap() == results);
 }
 

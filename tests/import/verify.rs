@@ -1,6 +1,12 @@
 //! `vitrine import --verify`.
 
 use serde_json::{Value, json};
+use vitrine::Classifier;
+use vitrine::export::{Library, export};
+use vitrine::model_file::{self, ModelCard};
+use vitrine::predict::Views;
+use vitrine::weights_file::Precision;
+use vitrine_datasets::ImageSource;
 
 use super::{fixture, import_command};
 
@@ -43,4 +49,33 @@ fn a_model_whose_logits_differ_from_the_expected_ones_is_not_written() {
         let (status, text) = verify(content, &[]);
         assert!(status == Some(1) && text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn logits_are_those_of_the_image_alone_whatever_classify_adds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
+    image::save_buffer(path("image.png"), &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
+    let weights = fixture("timm_vit").join("weights.safetensors");
+    import_command(&weights, &path("model.safetensors")).assert().success();
+    // An exported file remembers that `classify` asks about mirror images, too.
+    let (card, model) =
+        model_file::load(&path("model.safetensors"), &burn::tensor::Device::default()).unwrap();
+    let card = ModelCard { mirror_views: true, ..card };
+    export(&card, &model, Library::Timm, &path("timm.safetensors"), Precision::F32).unwrap();
+    let logits = |model: &str, views: Views| -> Vec<f32> {
+        let classifier = Classifier::load(&path(model)).unwrap().with_views(views).unwrap();
+        classifier.classify(&[ImageSource::File(path("image.png"))]).remove(0).unwrap()
+    };
+    let alone = logits("model.safetensors", Views::One);
+    let content = json!({ "image": "image.png", "logits": alone });
+    std::fs::write(path("logits.json"), content.to_string()).unwrap();
+    import_command(&path("timm.safetensors"), &path("back.safetensors"))
+        .arg("--verify")
+        .arg(path("logits.json"))
+        .assert()
+        .success();
+    assert!(model_file::read_card(&path("back.safetensors")).unwrap().mirror_views);
+    assert_ne!(alone, logits("back.safetensors", Views::Mirrored));
 }

@@ -10,7 +10,9 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lum
 use super::jpeg;
 use super::limits::DecodeLimits;
 use super::memory::{self, Reserved};
+use super::orientation;
 use super::pixels::Image;
+use super::tiff;
 use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
 
 /// A decoded image that holds a reservation in the memory budget for decoding.
@@ -113,8 +115,7 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let mut decoder = decoder(format, bytes, limits)?;
     let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
-    // An image with invalid EXIF data is used as it is.
-    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let orientation = orientation::of_decoder(&mut decoder);
     let color = decoder.color_type();
     let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
     // Convert to 8 bits before rotating, which needs a second copy of the image.
@@ -129,9 +130,11 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
         }
         _ if color.has_alpha() => {
             let mut source = source.into_rgba8();
+            let is_premultiplied = format == ImageFormat::Tiff && tiff::is_premultiplied(bytes);
+            let blend: fn(u8, u8) -> u8 = if is_premultiplied { added_to_white } else { on_white };
             if alpha_counts(format, source.pixels().map(|Rgba([.., alpha])| *alpha)) {
                 for Rgba([colors @ .., alpha]) in source.pixels_mut() {
-                    colors.iter_mut().for_each(|color| *color = on_white(*color, *alpha));
+                    colors.iter_mut().for_each(|color| *color = blend(*color, *alpha));
                 }
             }
             (DynamicImage::ImageRgb8(DynamicImage::ImageRgba8(source).into_rgb8()), 3)
@@ -158,6 +161,11 @@ fn alpha_counts(format: ImageFormat, mut alphas: impl Iterator<Item = u8>) -> bo
 fn on_white(value: u8, alpha: u8) -> u8 {
     let (value, alpha) = (u32::from(value), u32::from(alpha));
     ((value * alpha + 255 * (255 - alpha) + 127) / 255) as u8
+}
+
+/// [`on_white`] of a value that is multiplied by the alpha already.
+fn added_to_white(value: u8, alpha: u8) -> u8 {
+    value.saturating_add(255 - alpha)
 }
 
 /// Whether a JPEG file has its end marker. Decoders do not report a truncated file, but fill in the missing pixels.

@@ -6,6 +6,7 @@ use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
 use super::memory::{self, Reserved};
+use super::orientation;
 use crate::DecodeLimits;
 
 /// Largest number of scans of a progressive file. No encoder writes as many, and each costs a pass over the whole
@@ -31,7 +32,7 @@ pub(crate) fn decode(
         ColorSpace::Cmyk | ColorSpace::Ycck | ColorSpace::Unknown => return Ok(None),
     };
     // An image with invalid EXIF data is used as it is.
-    let orientation = decoder.exif_data().and_then(Orientation::from_exif_chunk);
+    let orientation = decoder.exif_data().and_then(orientation::of_exif);
     let header = decoder.header();
     let pixels = u64::from(header.width) * u64::from(header.height) * format.bytes_per_pixel() as u64;
     let reserved = memory::reserve(memory::cost(ImageFormat::Jpeg, pixels, bytes).saturating_add(pixels));

@@ -5,8 +5,10 @@ pub(crate) mod drawing;
 mod jpeg;
 mod limits;
 mod memory;
+mod orientation;
 mod pixels;
 mod sample;
+mod tiff;
 
 pub use decode::Decoded;
 pub use limits::DecodeLimits;

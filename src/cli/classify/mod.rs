@@ -163,9 +163,9 @@ struct Counts {
 }
 
 impl Counts {
-    /// Whether images were named, and none could be read.
+    /// Whether no image could be read, or none was named.
     fn is_nothing(self) -> bool {
-        self.images > 0 && self.bad == self.images
+        self.bad == self.images
     }
 
     fn status(self) -> Status {

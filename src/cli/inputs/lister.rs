@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Error, anyhow};
+use glob::GlobError;
 use vitrine_datasets::{
     DatasetError, FileKind, ImageSource, LeftOut, Reason, is_archive_name, read_archive, read_archive_from,
     shown,
 };
 
 use super::held::{Held, Taken};
+use super::hidden::NamedHidden;
 use super::{Input, Shard, batches, folder};
 use crate::cli::output::note;
 use crate::predict::Asked;
@@ -138,13 +140,15 @@ impl Lister {
             Ok(matches) => matches,
             Err(error) => return self.missing(path, anyhow!("not a valid pattern: {error}")),
         };
-        // `**` finds what is in the folders by itself; hidden ones are left out, as within a folder.
-        let finds_all = text.contains("**");
-        let is_hidden =
-            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all && !is_hidden(path));
+        // `**` finds what is in the folders by itself.
+        let (named, finds_all) = (NamedHidden::of(text), text.contains("**"));
+        let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all);
+        let is_found = |found: &Result<PathBuf, GlobError>| match found {
+            Ok(path) => named.finds(path) && is_wanted(path),
+            Err(error) => named.finds(error.path()),
+        };
         let mut is_empty = true;
-        for found in matches.filter(|path| path.as_ref().map_or(true, is_wanted)) {
+        for found in matches.filter(is_found) {
             let is_folder = found.as_ref().is_ok_and(|path| path.is_dir());
             is_empty &= is_folder;
             match found {

@@ -4,6 +4,7 @@
 mod batches;
 mod folder;
 mod held;
+mod hidden;
 mod lister;
 mod shard;
 

@@ -210,12 +210,13 @@ impl Inventory {
     ) -> Result<(), DatasetError> {
         const SHOWN: usize = 3;
         let different = different_images(images, strata.len());
-        let mut sizes: Vec<(usize, &String)> =
-            different.iter().map(Vec::len).zip(&self.info.classes).collect();
-        let images: usize = sizes.iter().map(|(size, _)| *size).filter(|size| *size > 1).sum();
+        // The images without a class, which are those of the last stratum, are held out, too.
+        let images: usize = different.iter().map(Vec::len).filter(|size| *size > 1).sum();
         if images == 0 || images >= folds {
             return Ok(());
         }
+        let mut sizes: Vec<(usize, &String)> =
+            different.iter().map(Vec::len).zip(&self.info.classes).collect();
         sizes.retain(|(size, _)| *size > 0);
         sizes.sort_unstable();
         let smallest: Vec<String> =

@@ -238,6 +238,24 @@ fn more_folds_than_images_to_hold_out_are_an_error_for_every_fold() {
 }
 
 #[test]
+fn images_without_a_class_are_held_out_by_folds_too() {
+    let mut few = inventory([&[(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)], &[], &[]]);
+    few.info.multi_label = true;
+    // Only two of the six images have a class.
+    few.images[2..].iter_mut().for_each(|image| image.sample.labels = Labels::new(Vec::new()));
+    let mut held_out = Vec::new();
+    for number in 1..=5 {
+        let mut inventory = few.clone();
+        inventory.hold_out_fold(Fold { number, of: 5 }, 0).unwrap();
+        held_out.extend(seeds(&inventory, Split::Val));
+    }
+    held_out.sort_unstable();
+    assert_eq!(held_out, [1, 2, 3, 4, 5, 6]);
+    let message = few.hold_out_fold(Fold { number: 1, of: 7 }, 0).unwrap_err().to_string();
+    assert!(message.contains("only 6 different images"), "{message}");
+}
+
+#[test]
 fn a_fold_whose_images_are_all_known_is_found() {
     let rows: Vec<(usize, u64)> = (0..9).map(|seed| (usize::from(seed >= 4), seed)).collect();
     let of_fold = |number| {
