@@ -368,6 +368,28 @@ fn a_run_folder_that_another_program_is_training_in_is_refused() {
 }
 
 #[test]
+fn an_image_that_could_not_be_decoded_may_be_removed_before_the_run_goes_on() {
+    let images = Images::prepared();
+    // The header of an image that was cut off can be read.
+    let broken = images.path("data/red/3.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    for run in ["whole", "cleaned"] {
+        train(&images, &["--epochs", "1", "--bad-file-limit", "0.5", "--output", run]);
+    }
+    resume(&images, "whole", &["--epochs", "2"]).success();
+    fs::remove_file(&broken).unwrap();
+    resume(&images, "cleaned", &["--epochs", "2"]).success().stderr(contains("epoch 2/2"));
+    assert_eq!(metrics(&images, "whole"), metrics(&images, "cleaned"));
+    vitrine(&images).args(["train", "--config", "whole", "--output", "again"]).assert().success();
+    // Others must be there.
+    fs::remove_file(images.path("data/red/4.png")).unwrap();
+    resume(&images, "cleaned", &["--epochs", "3"])
+        .code(1)
+        .stderr(contains("1 are gone").and(contains("4.png")));
+}
+
+#[test]
 fn a_run_that_stopped_at_unreadable_images_goes_on_with_another_limit() {
     let images = Images::prepared();
     for (class, color) in [("red", [200, 30, 30]), ("blue", [30, 30, 200])] {

@@ -1,9 +1,10 @@
 //! The end of an epoch: validation, the choice of the best model, the metrics file, and a checkpoint.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use anyhow::Result;
-use vitrine_datasets::{LoaderConfig, Split};
+use vitrine_datasets::{BadFile, ContentKey, LoaderConfig, Split};
 use vitrine_models::VisionTransformer;
 
 use super::{EpochOutcome, Trainer, diverged};
@@ -93,14 +94,27 @@ impl Trainer<'_> {
     }
 
     /// Records the unreadable files `bad` of a split of `total` images. Returns an error if there are too many.
-    fn judge_bad_files(
-        &mut self,
-        split: Split,
-        bad: &[vitrine_datasets::BadFile],
-        total: usize,
-    ) -> Result<()> {
+    fn judge_bad_files(&mut self, split: Split, bad: &[BadFile], total: usize) -> Result<()> {
         let limit = self.phase.recipe.bad_file_limit;
-        self.bad_files.judge(limit, split, (bad, total), self.runtime.events)
+        self.bad_files.judge(limit, split, (bad, total), self.runtime.events)?;
+        self.note_undecodable(split, bad);
+        Ok(())
+    }
+
+    /// Notes the content of unreadable images of a split: a resumed run needs none of their files.
+    pub(super) fn note_undecodable(&mut self, split: Split, bad: &[BadFile]) {
+        if bad.is_empty() {
+            return;
+        }
+        let loader = match split {
+            Split::Train => &self.phase.batches,
+            Split::Val | Split::Test => &self.validation.loader,
+        };
+        let names: HashSet<&str> = bad.iter().map(|bad| bad.name.as_str()).collect();
+        let limits = self.config.limits();
+        let lost = loader.samples().iter().filter(|sample| names.contains(sample.source.name().as_str()));
+        let keys = lost.map(|sample| ContentKey::of(&sample.source, &limits));
+        self.state.progress.undecodable.extend(keys);
     }
 
     /// Restricts validation to as many images as the time limit allows.
