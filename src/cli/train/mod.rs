@@ -196,13 +196,7 @@ impl Train {
         let run = match (&self.resume, &earlier) {
             (Some(run), _) => match self.resumed(run, runtime)? {
                 Resumed::Ready(run) => *run,
-                Resumed::Finished(progress) => {
-                    if let Some(data) = &self.data {
-                        usage!("{}", no_effect(run, data));
-                    }
-                    runtime.events.emit(Event::notice(already_finished(run, &progress)));
-                    return Ok(Status::Done);
-                }
+                Resumed::Finished(progress) => return Ok(self.left_alone(run, &progress, runtime)),
             },
             (None, Some(earlier)) => self.repeated(earlier, runtime)?,
             (None, None) => {
@@ -327,6 +321,15 @@ impl Train {
         })
     }
 
+    /// Says that a run is finished already. A place of its images is no wrong usage, because the same command was right until then.
+    fn left_alone(&self, run: &Path, progress: &Progress, runtime: Runtime<'_>) -> Status {
+        runtime.events.emit(Event::notice(already_finished(run, progress)));
+        if let Some(data) = &self.data {
+            runtime.events.emit(Event::notice(format!("{data} has no effect: nothing was read from there")));
+        }
+        Status::Done
+    }
+
     /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
     /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
@@ -376,12 +379,6 @@ impl Train {
 /// The message for a run or a series of runs that was stopped.
 fn stopped(folder: &Path) -> String {
     format!("stopped and saved; resume with: vitrine train --resume {}", shell_word(folder.display()))
-}
-
-/// The message for a new place of the images of a run that is finished already.
-fn no_effect(run: &Path, data: &str) -> String {
-    let longer = if Series::includes(run) { "" } else { ", or train longer with --epochs or --time" };
-    format!("--resume {}: this run is finished, so {data} has no effect: leave it out{longer}", run.display())
 }
 
 /// The message for `--resume` of a run that is finished already.
