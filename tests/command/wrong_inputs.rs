@@ -105,6 +105,11 @@ const VALUES: &[Case] = &[
 const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --mirror https://example.org", &["--mirror has no effect for good"]),
     (2, "train good --model tiny.toml --mirror example.org", &["--mirror", "https://"]),
+    (
+        2,
+        "train mnist --mirror https://example.org --offline",
+        &["--mirror", "cannot be used with '--offline'"],
+    ),
     (2, "train good --model tiny.toml --data-dir somewhere", &["--data-dir has no effect for good"]),
     (2, "train --data-dir somewhere", &["--data-dir has no effect for shapes"]),
     (2, "train shapes --val-fraction 0.1", &["--val-fraction 0.1 has no effect", "shapes"]),
