@@ -118,6 +118,7 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --recipe cct --no-tta", &["--no-tta has no effect"]),
     (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),
+    (2, "train --bad-file-limit 0.1", &["--bad-file-limit has no effect for shapes"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
     (1, "train good --model tiny.toml --recipe patient.toml", &["patient.toml: `patience` 5 has no effect"]),
     (2, "train good --model tiny.toml --recipe patient.toml --patience 9", &["--patience 9 has no effect"]),

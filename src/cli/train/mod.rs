@@ -272,7 +272,7 @@ impl Train {
             (Some(output), Some(_)) => Series::check_output(output, data)?,
             (output, _) => RunFolder::check_output(output.as_deref(), data)?,
         }
-        self.data_args.check(data, fetches)?;
+        self.check_data(&self.data_args.folder(), data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
@@ -330,11 +330,21 @@ impl Train {
         Status::Done
     }
 
+    /// Checks that the options for files have an effect for `data`, where named data sets are kept in `folder`. For `fetches`, see
+    /// [`DataArgs::check`].
+    fn check_data(&self, folder: &Path, data: &str, fetches: bool) -> Result<()> {
+        self.data_args.check_kept_in(folder, data, fetches)?;
+        if self.options.bad_file_limit.is_some() && vitrine_datasets::is_known_name(data, folder) {
+            usage!("--bad-file-limit has no effect for {data}, whose images are no files: leave it out");
+        }
+        Ok(())
+    }
+
     /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
     /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
-        self.data_args.check_kept_in(&data_args.folder(), &config.data, fetches)?;
+        self.check_data(&data_args.folder(), &config.data, fetches)?;
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.label_separator = config.label_separator;
         let source = config.data_now();
