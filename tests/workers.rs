@@ -286,6 +286,24 @@ fn workers_refuse_what_they_should_and_go_on() {
         .stderr(contains("give --accumulate N"));
 }
 
+#[test]
+fn a_worker_whose_key_was_made_anew_is_not_called_unreachable() {
+    let images = prepared();
+    let port = free_port();
+    let before = Worker::start(&images, Some(port)).address.clone();
+    std::fs::remove_file(images.path(&format!("{port}.key"))).unwrap();
+    let worker = Worker::start(&images, Some(port));
+    assert_ne!(worker.address, before);
+    list(&images, &[&before]);
+    let train = || vitrine(&images).args(TRAIN).args(WITH_WORKERS).args(["--output", "run"]).assert();
+    train().code(1).stderr(
+        contains(format!("127.0.0.1:{port} refuses: its key is not the one of its line"))
+            .and(contains("cannot be reached").not()),
+    );
+    list(&images, &[&worker.address]);
+    train().success();
+}
+
 /// What strangers may try: garbage, a message of 1 GiB without having shown the token, the same as a token, and garbage with the token.
 /// A connection that says nothing is left, with the endpoint that holds it.
 async fn strangers(worker: &Worker) -> (Connection, Endpoint) {

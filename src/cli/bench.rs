@@ -150,6 +150,13 @@ impl Measured {
         }
     }
 
+    fn is_quantized(&self) -> bool {
+        match &self.source {
+            Source::Architecture(_) => false,
+            Source::Stored(model) => model.is_quantized(),
+        }
+    }
+
     /// The model for training on a device with autodiff.
     ///
     /// # Errors
@@ -196,6 +203,12 @@ impl Bench {
             (&log as &dyn EventSink).emit_warning(memory::check(config, work, &found)?);
             Ok(())
         })?;
+        if self.int8 && measured.is_quantized() {
+            usage!(
+                "--int8 has no effect for {}, whose weights have eight bits already: leave it out",
+                measured.name
+            );
+        }
         let device = found.device;
         let train = if self.inference_only { Vec::new() } else { self.train(&measured, &device)? };
         let name = measured.name.clone();

@@ -21,7 +21,7 @@ pub(super) struct DataArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// URL of a mirror to download named data sets from; by default VITRINE_MIRROR from the environment.
-    #[arg(long, value_name = "URL", value_parser = url)]
+    #[arg(long, value_name = "URL", value_parser = url, conflicts_with = "offline")]
     mirror: Option<String>,
     /// Never download.
     #[arg(long)]

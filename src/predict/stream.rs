@@ -67,7 +67,7 @@ impl Predictor {
         self.stream(output, batches, |_| Ok(()), handle)
     }
 
-    /// Computes the answers, after `check` has seen the size of a batch.
+    /// Computes the answers, after `check` has seen the number of images in a batch.
     fn stream<T: Send + 'static>(
         &self,
         output: Output,
@@ -78,7 +78,7 @@ impl Predictor {
         // The first batch is decoded on this thread, so that a single image on the command line starts no other.
         let Some(first) = batches.next() else { return Ok(()) };
         let mut answer = |batch: DecodedBatch<T>| -> Result<_> {
-            check(batch.entries.len())?;
+            check(batch.decoded.outcomes.len())?;
             Ok(self.answer(output, batch))
         };
         let (entries, images) = separate(first);

@@ -109,11 +109,12 @@ impl Run {
                 run.display()
             );
         }
-        let (folder, config) = match resume(run, changes)? {
-            Resumption::Unfinished(folder, config) => (folder, *config),
+        let (folder, config, undecodable) = match resume(run, changes)? {
+            Resumption::Unfinished(folder, config, undecodable) => (folder, *config, undecodable),
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
         };
-        let data = RunData::reopen(open(&config)?, &config, folder.path(), Purpose::Resume)?;
+        let (dataset, again) = (open(&config)?, (folder.path(), Purpose::Resume));
+        let data = RunData::reopen(dataset, &config, again, &undecodable)?;
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &data.dataset()), device)?);
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;

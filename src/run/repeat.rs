@@ -1,11 +1,11 @@
 //! Repeating an earlier run from its `config.toml` (`--config`), bit for bit where the conditions are the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use vitrine_datasets::{Dataset, Fingerprint, Split};
+use vitrine_datasets::{ContentKey, Dataset, Fingerprint, Split};
 
 use super::initial_weights::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
@@ -117,7 +117,7 @@ impl PlannedRun {
         let Repetition { mut config, listed, name, dataset, pretrained, begun } = from;
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let data = match listed {
-            Some(run) => RunData::reopen(dataset, &config, run, Purpose::Repeat)?,
+            Some(run) => RunData::reopen(dataset, &config, (run, Purpose::Repeat), &undecodable(run)?)?,
             None => {
                 let (data, hold_out, limits) = (config.data_now(), config.hold_out(), config.limits());
                 let data = RunData::choose(dataset, &data, hold_out, earlier, &limits)?;
@@ -143,6 +143,11 @@ impl PlannedRun {
         config.origin.images.clone_from(&data.trained_on.splits);
         Ok(Self { config, data, start, reasons: Vec::new(), usual_epochs: None, begun })
     }
+}
+
+/// The images that the run in this folder could not decode, as far as it has saved a state.
+fn undecodable(run: &Path) -> Result<BTreeSet<ContentKey>> {
+    if states::is_saved(run) { Ok(progress(run)?.undecodable) } else { Ok(BTreeSet::new()) }
 }
 
 /// Refuses a data set whose fingerprints or classes differ from those that the configuration records. Earlier versions

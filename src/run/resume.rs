@@ -1,9 +1,11 @@
 //! Opening a run for `--resume`: whether anything is left to train, and whether a new length is possible.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use vitrine_datasets::ContentKey;
 
 use crate::events::clock;
 use crate::recipe::AskedLength;
@@ -25,8 +27,9 @@ pub struct Changes<'a> {
 pub(super) enum Resumption {
     /// The run has ended and its report exists, so there is nothing left to do.
     Finished(Box<Progress>),
-    /// Training continues for the length in the configuration, which is the new length if one was asked for.
-    Unfinished(RunFolder, Box<RunConfig>),
+    /// Training continues for the length in the configuration, which is the new length if one was asked for. The keys are those of
+    /// images that could not be decoded.
+    Unfinished(RunFolder, Box<RunConfig>, BTreeSet<ContentKey>),
 }
 
 /// Opens the run folder `run`. The changes are in the returned configuration, but not yet in `config.toml`.
@@ -56,7 +59,7 @@ pub(super) fn resume(run: &Path, Changes { length: asked, data }: Changes<'_>) -
     if is_whole && folder.report().is_file() {
         return Ok(Resumption::Finished(Box::new(progress)));
     }
-    Ok(Resumption::Unfinished(folder, Box::new(config)))
+    Ok(Resumption::Unfinished(folder, Box::new(config), progress.undecodable))
 }
 
 /// Refuses a length that the run has already passed.

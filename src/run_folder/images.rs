@@ -1,7 +1,7 @@
 //! The images of a run and their splits: chosen once, listed in the run folder (`images.csv`), and found again in the
 //! same order when the run is resumed or repeated.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -92,11 +92,17 @@ impl RunData {
     }
 
     /// Finds the images that the folder `run` lists in `dataset`, by their content, so that files may have been moved
-    /// or renamed. Unreadable images that have been removed since are still images of the run, and still unreadable.
+    /// or renamed. Unreadable images that have been removed since are still images of the run, and still unreadable: those of which the
+    /// list says so, and those that the run has found to be `undecodable`.
     ///
     /// # Errors
     /// If readable images of the run are gone or have changed, or the list in the folder cannot be read.
-    pub fn reopen(dataset: Dataset, config: &RunConfig, run: &Path, purpose: Purpose) -> Result<Self> {
+    pub fn reopen(
+        dataset: Dataset,
+        config: &RunConfig,
+        (run, purpose): (&Path, Purpose),
+        undecodable: &BTreeSet<ContentKey>,
+    ) -> Result<Self> {
         let rows = read_rows(run, purpose)?;
         let trained_on = run.join(TRAINED_ON);
         let trained_on: TrainedOn = std::fs::read(&trained_on)
@@ -109,7 +115,7 @@ impl RunData {
         for row in rows {
             match (found.take(&row), row.split) {
                 (Some(image), split) => images.images.push(ListedImage { split, ..image }),
-                (None, Some(_)) => match row.removed(&config.classes) {
+                (None, Some(_)) => match row.removed(&config.classes, undecodable) {
                     Some(image) => images.images.push(image),
                     None => missing.push(row.path),
                 },
@@ -170,10 +176,10 @@ impl RunData {
 impl Row {
     /// What stands for an unreadable image that is no longer in the data set: its place in the order of the images decides which
     /// of the others are in a batch. `None` for an image that could be read, or of an unknown class.
-    fn removed(&self, classes: &[String]) -> Option<ListedImage> {
-        let fault =
-            Fault::Other("it was removed; at the beginning of the run it could not be read".to_owned());
-        let labels = Labels::of_names(&self.label, classes).filter(|_| self.unreadable)?;
+    fn removed(&self, classes: &[String], undecodable: &BTreeSet<ContentKey>) -> Option<ListedImage> {
+        let fault = Fault::Other("it was removed; before, it could not be read".to_owned());
+        let is_unreadable = self.unreadable || undecodable.contains(&self.key);
+        let labels = Labels::of_names(&self.label, classes).filter(|_| is_unreadable)?;
         Some(ListedImage {
             sample: Sample { labels, source: ImageSource::File(self.path.clone().into()) },
             key: self.key,

@@ -34,7 +34,8 @@ impl fmt::Display for GivenUp {
             "after {} updates, in epoch {}: the training loss was {loss:.4} (chance alone gives {chance_loss:.4}), \
              the training accuracy {:.1}% ({:.1}%)",
             self.updates,
-            self.epoch + 1,
+            // Without a batch of the next epoch, it was given up after the last one of this epoch.
+            self.epoch + usize::from(self.batch > 0),
             100.0 * accuracy,
             100.0 * chance_accuracy,
         )
@@ -76,6 +77,15 @@ mod tests {
             assert_eq!((cutmix, trivial_augment), (0.0, false));
             let light = (recipe.augmentation.crop, recipe.augmentation.horizontal_flip);
             assert_eq!((crop, horizontal_flip), light, "crop and flips stay");
+        }
+    }
+    #[test]
+    fn an_attempt_is_given_up_in_the_epoch_of_its_last_batch() {
+        let found = AtChance { loss: 0.7, chance_loss: 0.69, accuracy: 0.5, chance_accuracy: 0.5 };
+        for (epoch, batch, named) in [(0, 3, "in epoch 1:"), (9, 7, "in epoch 10:"), (10, 0, "in epoch 10:")]
+        {
+            let message = GivenUp { epoch, batch, updates: 80, seconds: 1.0, found }.to_string();
+            assert!(message.contains(named), "{message}");
         }
     }
 }

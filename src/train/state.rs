@@ -1,6 +1,6 @@
 //! The state of a run: the learner's tensors and the progress record, saved as one checkpoint and read back from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use burn::optim::OptimizerRecord;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::{BadFile, Labels};
+use vitrine_datasets::{BadFile, ContentKey, Labels};
 use vitrine_models::VisionTransformer;
 
 use super::at_chance::ChanceWatch;
@@ -82,6 +82,9 @@ pub struct Progress {
     /// [`RunFolder::fixed`](crate::run_folder::RunFolder::fixed).
     #[serde(default)]
     pub fixed: BTreeMap<String, String>,
+    /// The content keys of the training and validation images that could not be decoded, which may be removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub undecodable: BTreeSet<ContentKey>,
     /// Training results of the present attempt, from which it is judged whether the run learns.
     #[serde(default)]
     pub watch: ChanceWatch,

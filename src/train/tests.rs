@@ -317,6 +317,40 @@ fn an_unreadable_image_is_reported_once_and_trained_without() {
     assert_eq!(trained, 90);
 }
 
+/// Images of two classes that look the same, so that nothing can be learned: they differ in one pixel.
+fn alike(counts: [usize; 3]) -> Dataset {
+    let mut dataset = drawn(counts);
+    for (number, sample) in dataset.train.iter_mut().chain(&mut dataset.val).enumerate() {
+        let mut image = image::RgbImage::from_pixel(16, 16, image::Rgb([90, 60, 120]));
+        image.put_pixel(0, 0, image::Rgb([number as u8, 0, 0]));
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        sample.source =
+            ImageSource::Encoded { name: format!("{number}.png"), bytes: bytes.into_inner().into() };
+    }
+    dataset
+}
+
+#[test]
+fn an_attempt_that_is_given_up_after_the_last_batch_of_an_epoch_has_its_row() {
+    let (place, events) = (Place::new(), Kept::default());
+    // The watch begins after 16 updates and judges 64 later: after the tenth epoch of eight.
+    let recipe = "batch_size = 16\nlearning_rate = 1e-7\nepochs = 40\nwarmup = 0.05\n";
+    let run = place.train(alike([128, 12, 0]), recipe, AskedLength::default(), &events);
+    let Progress { history, given_up, .. } = &run.progress;
+    assert_eq!((given_up[0].epoch, given_up[0].batch, given_up[0].updates), (10, 0, 80));
+    assert_eq!((history[9].epoch, history[9].step), (10, 80));
+    assert!(history[9].learning_rate > 5e-8, "that of the next attempt rises from 0: {:?}", history[9]);
+    let order = events.all(|event| match event {
+        Event::EpochEnd(end) => Some(format!("end {}", end.row.epoch)),
+        Event::NotLearning { message } => Some(message.clone()),
+        _ => None,
+    });
+    assert_eq!(order[9], "end 10");
+    assert!(order[10].starts_with("after 80 updates, in epoch 10:"), "{}", order[10]);
+    assert_eq!(history.iter().map(|row| row.epoch).collect::<Vec<_>>(), (1..=40).collect::<Vec<_>>());
+}
+
 /// A worker in this process, which fails at every third task, and is given tasks and gives answers as they are sent.
 struct InProcess {
     computer: Computer,

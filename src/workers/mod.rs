@@ -67,7 +67,7 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<Contribution, Failure>> + S
 pub enum Failure {
     /// It may answer later: it is not running, or the network is interrupted.
     Lost(String),
-    /// It will not answer: the token is wrong, it runs another version, or it lacks memory.
+    /// It will not answer: the token is wrong, its key is another one, it runs another version, or it lacks memory.
     Refused(String),
 }
 

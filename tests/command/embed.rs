@@ -280,8 +280,10 @@ fn names_and_folders_of_idx_files_are_data_sets_and_folders_of_images_are_not() 
 fn the_options_of_data_sets_need_one() {
     let images = Images::trained();
     images.write("photos.csv", "path,label\ndata/red/1.png,warm\ndata/blue/1.png,arctic\n");
-    let cases: [(&str, &[&str]); 6] = [
+    images.write("photos.zip", "PK");
+    let cases: [(&str, &[&str]); 7] = [
         ("embed run -0 photos.csv", &["-0", "only works with the path -"]),
+        ("embed run photos.zip --label-separator |", &["photos.zip", "no effect", "(--label-separator)"]),
         ("embed run data --label-separator |", &["--label-separator has no effect"]),
         ("embed run data --data-dir elsewhere", &["--data-dir has no effect for data"]),
         ("embed run photos.csv --offline", &["--offline has no effect for photos.csv"]),

@@ -93,10 +93,11 @@ fn what_has_no_effect_or_cannot_be_meant_is_refused() {
         .success()
         .stderr(contains("--calibration DATA measures it"));
     images.write("labels.csv", "path,label\ndata/red/0.png,red\n");
-    let cases: [(&str, i32, &str); 8] = [
+    let cases: [(&str, i32, &str); 9] = [
         ("quantize run --output labels.csv --calibration labels.csv", 2, "was not written by such a command"),
         ("quantize small.safetensors --output again.safetensors", 2, "eight bits already"),
         ("quantize small.safetensors --dtype f16 --output again.safetensors", 2, "eight bits already"),
+        ("bench --model small.safetensors --int8 --inference-only --steps 1", 2, "--int8 has no effect"),
         ("quantize run --output run/model.safetensors", 2, "belongs to a run"),
         ("quantize run --output nowhere/small.safetensors", 2, "no such folder"),
         ("quantize run --output a.safetensors --batch-size 8", 2, "--calibration"),

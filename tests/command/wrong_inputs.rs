@@ -105,6 +105,11 @@ const VALUES: &[Case] = &[
 const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --mirror https://example.org", &["--mirror has no effect for good"]),
     (2, "train good --model tiny.toml --mirror example.org", &["--mirror", "https://"]),
+    (
+        2,
+        "train mnist --mirror https://example.org --offline",
+        &["--mirror", "cannot be used with '--offline'"],
+    ),
     (2, "train good --model tiny.toml --data-dir somewhere", &["--data-dir has no effect for good"]),
     (2, "train --data-dir somewhere", &["--data-dir has no effect for shapes"]),
     (2, "train shapes --val-fraction 0.1", &["--val-fraction 0.1 has no effect", "shapes"]),
@@ -113,6 +118,7 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --recipe cct --no-tta", &["--no-tta has no effect"]),
     (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),
+    (2, "train --bad-file-limit 0.1", &["--bad-file-limit has no effect for shapes"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
     (1, "train good --model tiny.toml --recipe patient.toml", &["patient.toml: `patience` 5 has no effect"]),
     (2, "train good --model tiny.toml --recipe patient.toml --patience 9", &["--patience 9 has no effect"]),

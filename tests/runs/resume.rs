@@ -54,7 +54,7 @@ fn a_finished_run_is_left_unchanged() {
         contains("run is finished: 3 epochs").and(contains("--epochs above 3").and(contains("--time above")))
     };
     resume(&images, "run", &[]).success().stderr(finished());
-    resume(&images, "run", &["data"]).code(2).stderr(contains("data has no effect"));
+    resume(&images, "run", &["data"]).success().stderr(finished().and(contains("data has no effect")));
     resume(&images, "run", &["--epochs", "3"]).success().stderr(finished());
     resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("--epochs 2: 3 epochs are done"));
     resume(&images, "run", &["--time", "1ms"])
@@ -190,7 +190,7 @@ fn a_run_of_a_series_is_not_made_longer_and_nothing_advises_it() {
     }
     let longer = || contains("train longer").and(contains("a new series")).and(contains("above").not());
     resume(&images, "series/seed-1", &[]).success().stderr(longer());
-    resume(&images, "series/seed-1", &["data"]).code(2).stderr(contains("--epochs").not());
+    resume(&images, "series/seed-1", &["data"]).success().stderr(longer());
     resume(&images, "series/seed-1", &["--epochs", "3"]).code(2).stderr(contains("one run of a series"));
     resume(&images, "alone", &["--epochs", "3"]).success().stderr(contains("epoch 3/3"));
 }
@@ -365,6 +365,28 @@ fn a_run_folder_that_another_program_is_training_in_is_refused() {
     resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("run: another vitrine is training"));
     drop(lock);
     resume(&images, "run", &["--epochs", "2"]).success();
+}
+
+#[test]
+fn an_image_that_could_not_be_decoded_may_be_removed_before_the_run_goes_on() {
+    let images = Images::prepared();
+    // The header of an image that was cut off can be read.
+    let broken = images.path("data/red/3.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    for run in ["whole", "cleaned"] {
+        train(&images, &["--epochs", "1", "--bad-file-limit", "0.5", "--output", run]);
+    }
+    resume(&images, "whole", &["--epochs", "2"]).success();
+    fs::remove_file(&broken).unwrap();
+    resume(&images, "cleaned", &["--epochs", "2"]).success().stderr(contains("epoch 2/2"));
+    assert_eq!(metrics(&images, "whole"), metrics(&images, "cleaned"));
+    vitrine(&images).args(["train", "--config", "whole", "--output", "again"]).assert().success();
+    // Others must be there.
+    fs::remove_file(images.path("data/red/4.png")).unwrap();
+    resume(&images, "cleaned", &["--epochs", "3"])
+        .code(1)
+        .stderr(contains("1 are gone").and(contains("4.png")));
 }
 
 #[test]

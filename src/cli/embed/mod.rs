@@ -26,6 +26,7 @@ use crate::embed::{
 };
 use crate::events::{Event, EventSink};
 use crate::files::{same_place, write_atomically};
+use crate::flags::is_wrong_usage;
 use crate::hub;
 use crate::model_file;
 use crate::named_model::{self, NamedModel};
@@ -159,7 +160,7 @@ impl Embed {
     fn dataset(&self, data: &str, events: &dyn EventSink) -> Result<Option<DatasetImages>> {
         match self.data_args.open(data, events) {
             Ok(dataset) => Ok(Some(DatasetImages::new(dataset))),
-            Err(error) if is_archive_name(data) && error.is::<DatasetError>() => {
+            Err(error) if is_archive_name(data) && error.is::<DatasetError>() && !is_wrong_usage(&error) => {
                 events.emit(Event::notice(format!("no data set, so its images have no classes: {error}")));
                 Ok(None)
             }

@@ -31,6 +31,24 @@ impl Known {
         let value = if row.is_some() { Err(anyhow!("its embedding is known")) } else { value };
         Asked { tag: (tag, row), value }
     }
+
+    /// [`Self::mark`] for all images, in batches that have `size` images about which the model is asked, but for the last one.
+    pub(super) fn mark_all<T>(
+        self,
+        batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>>,
+        size: usize,
+    ) -> impl Iterator<Item = Vec<Asked<(T, Option<usize>), ImageSource>>> {
+        let mut images = batches.flatten().map(move |image| self.mark(image));
+        std::iter::from_fn(move || {
+            let (mut batch, mut asked) = (Vec::new(), 0);
+            while asked < size {
+                let Some(image) = images.next() else { break };
+                asked += usize::from(image.value.is_ok());
+                batch.push(image);
+            }
+            (!batch.is_empty()).then_some(batch)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +81,37 @@ mod tests {
         assert_eq!(
             (missing.tag, missing.value.unwrap_err().to_string()),
             (("d.png", None), "no such file".to_owned())
+        );
+    }
+
+    #[test]
+    fn batches_are_full_however_many_images_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |number: usize| folder.path().join(format!("{number}.png"));
+        let mut embeddings = Embeddings::new(1);
+        for number in 0..10 {
+            fs::write(path(number), "").unwrap();
+            if [1, 2, 3, 6, 9].contains(&number) {
+                embeddings.push(vitrine_datasets::shown(path(number)), &[0.0]);
+            }
+        }
+        let image = |number| match number {
+            7 => Asked { tag: number, value: Err(anyhow!("no such file")) },
+            _ => Asked { tag: number, value: Ok(ImageSource::File(path(number))) },
+        };
+        let batches = [0..3, 3..6, 6..9, 9..10].map(|numbers| numbers.map(image).collect::<Vec<_>>());
+        let batches = Known::of(&embeddings).mark_all(batches.into_iter(), 2);
+        let tags = batches.map(|batch| batch.into_iter().map(|image| image.tag).collect::<Vec<_>>());
+        let tags: Vec<Vec<(usize, Option<usize>)>> = tags.collect();
+        let known = |number: usize, row: usize| (number, Some(row));
+        let asked = |number: usize| (number, None);
+        assert_eq!(
+            tags,
+            [
+                vec![asked(0), known(1, 0), known(2, 1), known(3, 2), asked(4)],
+                vec![asked(5), known(6, 3), asked(7), asked(8)],
+                vec![known(9, 4)]
+            ]
         );
     }
 }

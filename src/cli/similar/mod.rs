@@ -298,10 +298,9 @@ impl Similar {
     ) -> Result<Vec<(String, String)>> {
         let output = if self.is_layout() { Output::Layout } else { Output::Embedding };
         let mut failed = Vec::new();
-        let files = Known::of(known);
-        let batches = inputs.batches(None, self.forward.batch_size, self.forward.limits())?;
-        let batches =
-            batches.map(move |batch| batch.into_iter().map(|image| files.mark(image)).collect::<Vec<_>>());
+        let size = self.forward.batch_size;
+        let batches = inputs.batches(None, size, self.forward.limits())?;
+        let batches = Known::of(known).mark_all(batches, size);
         classifier.predictor().ask_stream(output, batches, log, |batch| {
             for Asked { tag: (path, row), value } in batch {
                 if let Some(row) = row {

@@ -196,13 +196,7 @@ impl Train {
         let run = match (&self.resume, &earlier) {
             (Some(run), _) => match self.resumed(run, runtime)? {
                 Resumed::Ready(run) => *run,
-                Resumed::Finished(progress) => {
-                    if let Some(data) = &self.data {
-                        usage!("{}", no_effect(run, data));
-                    }
-                    runtime.events.emit(Event::notice(already_finished(run, &progress)));
-                    return Ok(Status::Done);
-                }
+                Resumed::Finished(progress) => return Ok(self.left_alone(run, &progress, runtime)),
             },
             (None, Some(earlier)) => self.repeated(earlier, runtime)?,
             (None, None) => {
@@ -278,7 +272,7 @@ impl Train {
             (Some(output), Some(_)) => Series::check_output(output, data)?,
             (output, _) => RunFolder::check_output(output.as_deref(), data)?,
         }
-        self.data_args.check(data, fetches)?;
+        self.check_data(&self.data_args.folder(), data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
@@ -328,11 +322,30 @@ impl Train {
         })
     }
 
+    /// Says that a run is finished already. A place of its images is no wrong usage, because the same command was right until then.
+    fn left_alone(&self, run: &Path, progress: &Progress, runtime: Runtime<'_>) -> Status {
+        runtime.events.emit(Event::notice(already_finished(run, progress)));
+        if let Some(data) = &self.data {
+            runtime.events.emit(Event::notice(format!("{data} has no effect: nothing was read from there")));
+        }
+        Status::Done
+    }
+
+    /// Checks that the options for files have an effect for `data`, where named data sets are kept in `folder`. For `fetches`, see
+    /// [`DataArgs::check`].
+    fn check_data(&self, folder: &Path, data: &str, fetches: bool) -> Result<()> {
+        self.data_args.check_kept_in(folder, data, fetches)?;
+        if self.options.bad_file_limit.is_some() && vitrine_datasets::is_known_name(data, folder) {
+            usage!("--bad-file-limit has no effect for {data}, whose images are no files: leave it out");
+        }
+        Ok(())
+    }
+
     /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
     /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
-        self.data_args.check_kept_in(&data_args.folder(), &config.data, fetches)?;
+        self.check_data(&data_args.folder(), &config.data, fetches)?;
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.label_separator = config.label_separator;
         let source = config.data_now();
@@ -377,12 +390,6 @@ impl Train {
 /// The message for a run or a series of runs that was stopped.
 fn stopped(folder: &Path) -> String {
     format!("stopped and saved; resume with: vitrine train --resume {}", shell_word(folder.display()))
-}
-
-/// The message for a new place of the images of a run that is finished already.
-fn no_effect(run: &Path, data: &str) -> String {
-    let longer = if Series::includes(run) { "" } else { ", or train longer with --epochs or --time" };
-    format!("--resume {}: this run is finished, so {data} has no effect: leave it out{longer}", run.display())
 }
 
 /// The message for `--resume` of a run that is finished already.

@@ -1,10 +1,11 @@
 //! The images of a run: written once, and found again by their content in a data set that has changed since.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions, Split};
+use vitrine_datasets::{ContentKey, Dataset, DecodeLimits, ImageSource, OpenOptions, Split};
 
 use crate::events::Quiet;
 use crate::run_folder::file_names::{IMAGES, TRAINED_ON};
@@ -51,7 +52,11 @@ impl Begun {
     }
 
     fn reopened(&self, purpose: Purpose) -> Result<RunData> {
-        RunData::reopen(opened(&self.data()), &self.config, self.folder.path(), purpose)
+        self.reopened_without(purpose, &BTreeSet::new())
+    }
+
+    fn reopened_without(&self, purpose: Purpose, undecodable: &BTreeSet<ContentKey>) -> Result<RunData> {
+        RunData::reopen(opened(&self.data()), &self.config, (self.folder.path(), purpose), undecodable)
     }
 
     fn error(&self, purpose: Purpose) -> String {
@@ -73,7 +78,8 @@ fn a_moved_data_set_gives_the_same_images_in_the_same_order() {
     assert!(!before[1].is_empty(), "a quarter is kept for validation");
     let moved = run.place.path().join("moved");
     fs::rename(run.data(), &moved).unwrap();
-    let again = RunData::reopen(opened(&moved), &run.config, run.folder.path(), Purpose::Resume).unwrap();
+    let again = (run.folder.path(), Purpose::Resume);
+    let again = RunData::reopen(opened(&moved), &run.config, again, &BTreeSet::new()).unwrap();
     assert_eq!([Split::Train, Split::Val].map(|split| names(&again, split)), before);
     assert_eq!(again.trained_on, run.chosen.trained_on);
     assert!(again.remarks.is_empty(), "{:?}", again.remarks);
@@ -102,6 +108,20 @@ fn an_unreadable_image_that_was_removed_keeps_its_place() {
     assert!(bad.iter().all(|message| message.contains("removed")), "{bad:?}");
     fs::remove_file(run.data().join("red/3.png")).unwrap();
     assert!(run.error(Purpose::Resume).contains("of the 18 images of the run, 1 are gone"));
+}
+
+#[test]
+fn an_image_that_the_run_could_not_decode_may_be_removed_as_one_that_the_list_calls_unreadable() {
+    let run = Begun::new();
+    let before = [Split::Train, Split::Val].map(|split| names(&run.chosen, split));
+    let broken = run.data().join("red/3.png");
+    let key = ContentKey::of(&ImageSource::File(broken.clone()), &DecodeLimits::default());
+    fs::remove_file(&broken).unwrap();
+    assert!(run.error(Purpose::Resume).contains("1 are gone"));
+    for purpose in [Purpose::Resume, Purpose::Repeat] {
+        let again = run.reopened_without(purpose, &BTreeSet::from([key])).unwrap();
+        assert_eq!([Split::Train, Split::Val].map(|split| names(&again, split)), before);
+    }
 }
 
 #[test]

@@ -38,7 +38,8 @@ impl Pending {
 }
 
 impl Trainer<'_> {
-    /// Trains from the present position to the end of the epoch, then validates.
+    /// Trains from the present position to the end of the epoch, then validates. Returns [`EpochOutcome::AtChance`] of a whole epoch
+    /// only if the validation images are not recognized either.
     pub(super) fn epoch(&mut self) -> Result<EpochOutcome> {
         let (epoch, images, seen) = (self.state.progress.epoch, self.phase.batches.len(), self.seen());
         self.emit(Event::EpochStart { epoch: epoch + 1, epochs: self.recipe().epochs, images, seen });
@@ -55,10 +56,7 @@ impl Trainer<'_> {
         if let Some(shared) = &mut self.shared {
             shared.report(self.runtime.events);
         }
-        if let EpochOutcome::Done = outcome {
-            self.end_epoch()?;
-        }
-        Ok(outcome)
+        self.conclude(outcome)
     }
 
     /// Number of images of the epoch that were trained on so far.

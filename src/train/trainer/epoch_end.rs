@@ -1,12 +1,13 @@
 //! The end of an epoch: validation, the choice of the best model, the metrics file, and a checkpoint.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use anyhow::Result;
-use vitrine_datasets::{LoaderConfig, Split};
+use vitrine_datasets::{BadFile, ContentKey, LoaderConfig, Split};
 use vitrine_models::VisionTransformer;
 
-use super::{Trainer, diverged};
+use super::{EpochOutcome, Trainer, diverged};
 use crate::evaluate::{Metrics, Predicted};
 use crate::events::{EpochEnd, EpochRow, Event};
 use crate::model_file::{self, ModelCard, Validation};
@@ -19,8 +20,27 @@ use crate::train::state::{Kept, Progress, Running};
 use crate::train::{best_epoch, flips, interrupt};
 
 impl Trainer<'_> {
-    /// Validates the model, decides whether to keep it, and writes the results of the epoch.
-    pub(super) fn end_epoch(&mut self) -> Result<()> {
+    /// Ends an epoch that is over. An attempt that is given up after the last batch has trained all of it, so its model is validated
+    /// before another one takes its place.
+    pub(super) fn conclude(&mut self, outcome: EpochOutcome) -> Result<EpochOutcome> {
+        let is_whole = self.state.progress.batch >= self.steps().batches;
+        match outcome {
+            EpochOutcome::Done => self.end_epoch()?,
+            EpochOutcome::AtChance(_) if is_whole => {
+                self.end_epoch()?;
+                if !self.state.progress.watch.settled {
+                    // The next attempt saves the row with its first state: between both, a resumed run would not start over.
+                    return Ok(outcome);
+                }
+            }
+            EpochOutcome::AtChance(_) | EpochOutcome::Interrupted => return Ok(outcome),
+        }
+        self.save_after_epoch()?;
+        Ok(EpochOutcome::Done)
+    }
+
+    /// Validates the model, decides whether to keep it, and writes the metrics of the epoch.
+    fn end_epoch(&mut self) -> Result<()> {
         let (images_per_second, seen) = (self.session.images_per_second(), self.seen());
         let learning_rate = learning_rate(self.recipe(), self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
@@ -47,7 +67,11 @@ impl Trainer<'_> {
         if verdict.is_kept {
             self.keep(model, validation, predicted);
         }
-        self.folder.write_metrics(&self.state.progress.history)?;
+        self.folder.write_metrics(&self.state.progress.history)
+    }
+
+    /// Saves a checkpoint if one is due or the user asked to stop.
+    pub(super) fn save_after_epoch(&mut self) -> Result<()> {
         if self.session.is_checkpoint_due_after_epoch() || self.keeps_first_model() || interrupt::requested()
         {
             self.checkpoint()?;
@@ -70,14 +94,27 @@ impl Trainer<'_> {
     }
 
     /// Records the unreadable files `bad` of a split of `total` images. Returns an error if there are too many.
-    fn judge_bad_files(
-        &mut self,
-        split: Split,
-        bad: &[vitrine_datasets::BadFile],
-        total: usize,
-    ) -> Result<()> {
+    fn judge_bad_files(&mut self, split: Split, bad: &[BadFile], total: usize) -> Result<()> {
         let limit = self.phase.recipe.bad_file_limit;
-        self.bad_files.judge(limit, split, (bad, total), self.runtime.events)
+        self.bad_files.judge(limit, split, (bad, total), self.runtime.events)?;
+        self.note_undecodable(split, bad);
+        Ok(())
+    }
+
+    /// Notes the content of unreadable images of a split: a resumed run needs none of their files.
+    pub(super) fn note_undecodable(&mut self, split: Split, bad: &[BadFile]) {
+        if bad.is_empty() {
+            return;
+        }
+        let loader = match split {
+            Split::Train => &self.phase.batches,
+            Split::Val | Split::Test => &self.validation.loader,
+        };
+        let names: HashSet<&str> = bad.iter().map(|bad| bad.name.as_str()).collect();
+        let limits = self.config.limits();
+        let lost = loader.samples().iter().filter(|sample| names.contains(sample.source.name().as_str()));
+        let keys = lost.map(|sample| ContentKey::of(&sample.source, &limits));
+        self.state.progress.undecodable.extend(keys);
     }
 
     /// Restricts validation to as many images as the time limit allows.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use vitrine_datasets::{ClassSizes, Dataset, Sample};
+use vitrine_datasets::{ClassSizes, Dataset, Sample, Split};
 
 use self::shared::SharedUpdates;
 use super::at_chance::AtChance;
@@ -292,6 +292,8 @@ impl<'a> Trainer<'a> {
     /// Saves the state, and with it the best model since the last checkpoint.
     fn checkpoint(&mut self) -> Result<()> {
         self.state.progress.seconds = self.session.run_seconds();
+        let bad = self.state.progress.running.bad.clone();
+        self.note_undecodable(Split::Train, &bad);
         state::save(self.folder.path(), &self.state, self.best.kept.as_ref())?;
         self.best.kept = None;
         self.session.saved();

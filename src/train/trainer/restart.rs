@@ -34,7 +34,7 @@ impl Trainer<'_> {
                 "the run goes on as it is; are the labels right, and can the classes be told apart in these images?",
             ));
             self.state.progress.watch.settled = true;
-            return Ok(());
+            return self.save_after_epoch();
         };
         let stated_learning_rate = self.config.recipe.learning_rate;
         self.phase.recipe = restarts::recipe_after(attempts, &self.config.recipe);
@@ -44,16 +44,11 @@ impl Trainer<'_> {
         let flips = &mut self.state.progress.flips;
         *flips = flips.take().filter(|verdict| verdict.is_sure);
         self.change_phase()?;
-        let batches = self.steps().batches;
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);
         progress.stale_epochs = 0;
         progress.watch = ChanceWatch::default();
-        // The row of an epoch that is over is about the attempt before.
-        if progress.batch < batches {
-            progress.running =
-                Running { bad: std::mem::take(&mut progress.running.bad), ..Running::default() };
-        }
+        progress.running = Running { bad: std::mem::take(&mut progress.running.bad), ..Running::default() };
         self.checkpoint()
     }
 

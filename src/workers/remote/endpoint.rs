@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use burn::server::{BURN_REMOTE_ALPN, RemoteServer};
 use iroh::endpoint::{
-    Accepting, BindOpts, Builder, Connection, PortmapperConfig, QuicTransportConfig, VarInt, presets,
+    Accepting, BindOpts, Builder, ConnectError, ConnectingError, Connection, ConnectionError,
+    PortmapperConfig, QuicTransportConfig, TransportErrorCode, VarInt, presets,
 };
 use iroh::protocol::{AcceptError, DynProtocolHandler, ProtocolHandler, Router};
 use iroh::{Endpoint, EndpointAddr, EndpointId, RelayMode, SecretKey};
@@ -37,6 +38,8 @@ const STRANGERS: usize = 256;
 /// The answers to a token.
 const ADMITTED: u8 = 1;
 const REFUSED: u8 = 0;
+/// The TLS alert `unknown_ca`, with which a connection ends if the other side has another key than was asked for.
+const UNKNOWN_KEY: u8 = 48;
 
 /// An endpoint without relays. Within one machine, many packets go out with one system call; elsewhere that is off, since Iroh 1.4 stalls
 /// where a network card does not take them (n0-computer/iroh#4555).
@@ -236,7 +239,7 @@ impl Dialer {
     /// Shows the token to a worker.
     ///
     /// # Errors
-    /// If the worker cannot be reached, or refuses the token.
+    /// If the worker cannot be reached, has another key, or refuses the token.
     pub(super) fn show(&self, token: &Token, worker: EndpointAddr) -> Result<(), Failure> {
         let shown =
             self.runtime.block_on(async { timeout(TIME_TO_ADMIT, self.try_show(token, worker)).await });
@@ -244,6 +247,11 @@ impl Dialer {
         match shown {
             Ok(Ok(ADMITTED)) => Ok(()),
             Ok(Ok(_)) => Err(Failure::Refused("the token is wrong (--token-file)".to_owned())),
+            Ok(Err(error)) if shows_another_key(&error) => Err(Failure::Refused(
+                "its key is not the one of its line in --workers, as if its --key file was made anew: replace the line by \
+                 the one that it prints now"
+                    .to_owned(),
+            )),
             Ok(Err(error)) => Err(unreachable(format!("{error:#}"))),
             Err(_) => Err(unreachable(format!("no answer in {} seconds", TIME_TO_ADMIT.as_secs()))),
         }
@@ -259,4 +267,12 @@ impl Dialer {
         connection.close(VarInt::from_u32(0), b"");
         Ok(answer[0])
     }
+}
+
+/// Whether a worker answers at the address, but under another key.
+fn shows_another_key(error: &anyhow::Error) -> bool {
+    let Some(ConnectError::Connecting { source, .. }) = error.downcast_ref() else { return false };
+    let ConnectingError::ConnectionError { source, .. } = source else { return false };
+    let ConnectionError::TransportError(error) = source else { return false };
+    error.code == TransportErrorCode::crypto(UNKNOWN_KEY)
 }
