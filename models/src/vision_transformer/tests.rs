@@ -103,11 +103,9 @@ fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
 fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does() {
     let device = Device::default();
     for position in Position::ALL.iter().copied() {
-        let model = ModelConfig { position, num_heads: 2.into(), ..base() }
-            .init(&device)
-            .unwrap()
-            .map(&mut Vary::new(0, 0.3));
-        let images = Tensor::<4>::random([1, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
+        let config = ModelConfig { position, num_heads: 2.into(), ..base() };
+        let model = config.init(&device).unwrap().map(&mut Vary::new(0, 0.3));
+        let images = images(&config, 1, &device);
         let swapped = Tensor::cat(vec![images.clone().narrow(2, 4, 4), images.clone().narrow(2, 0, 4)], 2);
         let change: f32 = (model.forward(images) - model.forward(swapped)).abs().max().into_scalar();
         match position {
