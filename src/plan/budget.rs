@@ -17,8 +17,9 @@ use crate::recipe::Recipe;
 /// Share of a run's time that training steps take; validation, loading, and checkpoints take the rest.
 const TRAINING_SHARE: f64 = 0.85;
 
-/// Maximum number of measured steps, not counting the first step at each batch size, which allocates memory.
-const MAX_STEPS: usize = 5;
+/// Maximum number of measured steps, not counting the first step at each batch size, which allocates memory. The fastest counts: a
+/// processor that others share may be slower by a quarter for as long as five steps of the default model take.
+const MAX_STEPS: usize = 20;
 /// Batch sizes of the first steps. They show how slow a device is before it gets whole batches.
 const FIRST_BATCHES: [usize; 2] = [1, 8];
 
