@@ -101,13 +101,13 @@ pub enum DatasetError {
         /// A remark about a class of that split whose name looks like this one, in parentheses and after a space.
         look_alike: Option<String>,
     },
-    /// A separator of labels was stated for a data set in which none separates labels.
-    #[error("{data}: a separator of labels has no effect: {reason}")]
+    /// A separator of labels was stated for a data set without lists of labels.
+    #[error(
+        "{data}: a separator of labels has no effect: only CSV, TSV, and JSON Lines list the labels of an image"
+    )]
     LabelSeparator {
         /// Name or path of the data set.
         data: String,
-        /// Why it has no effect.
-        reason: &'static str,
     },
     /// An invalid row of a manifest.
     #[error("{}, line {line}: {problem}", shown(path))]

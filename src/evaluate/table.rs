@@ -40,9 +40,12 @@ fn listed(metrics: &Metrics) -> (String, Vec<&ClassMetrics>) {
     (format!("The {WORST_CLASSES} of {all} classes with the lowest F1{of_those}:\n"), classes)
 }
 
-/// One aligned line per class.
+/// One aligned line per class; empty if none of many has samples.
 fn class_table(metrics: &Metrics) -> String {
     let (title, classes) = listed(metrics);
+    if classes.is_empty() {
+        return String::new();
+    }
     let names: Vec<_> = classes.iter().map(|class| column_name(&class.label)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("class".len());
     let has_precisions = metrics.multi_label.is_some();
@@ -189,6 +192,8 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
         let text = table(100, 60);
         assert!(text.starts_with("The 20 of 100 classes with the lowest F1, of those that have samples:\n"));
         assert!(text.contains("\nclass 40 ") && !text.contains("class 0 "), "{text}");
+        let text = table(100, 0);
+        assert!(!text.contains("classes") && !text.contains("support"), "{text}");
     }
 
     #[test]

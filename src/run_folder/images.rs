@@ -181,7 +181,11 @@ impl Row {
         let is_unreadable = self.unreadable || undecodable.contains(&self.key);
         let labels = Labels::of_names(&self.label, classes).filter(|_| is_unreadable)?;
         Some(ListedImage {
-            sample: Sample { labels, source: ImageSource::File(self.path.clone().into()) },
+            // Not the file: by now, another image may lie there, which is none of the run's.
+            sample: Sample {
+                labels,
+                source: ImageSource::Encoded { name: self.path.clone(), bytes: [].into() },
+            },
             key: self.key,
             split: self.split,
             bad: Some(BadFile::new(self.path.clone(), &fault)),

@@ -111,11 +111,6 @@ fn options_that_do_not_suit_the_labels_are_refused() {
     refused(&["shapes", "--label-separator", ","], "--label-separator");
     refused(&["shapes", "--metric", "mean-average-precision"], "needs images of several labels");
     refused(&["manifest.csv", "--label-separator", "||"], "--label-separator");
-    images.write("arrays.jsonl", r#"{"path": "scenes/0.png", "label": ["red", "green"]}"#);
-    refused(
-        &["arrays.jsonl", "--label-separator", "|"],
-        "array of labels, which needs none (--label-separator)",
-    );
 }
 
 #[test]

@@ -138,15 +138,12 @@ pub(crate) fn read(path: &Path) -> Result<SourceData, DatasetError> {
     read_with(path, crate::files::DEFAULT_FILE_BYTES, None)
 }
 
-/// Why a separator of labels has no effect on other data sets than manifests.
-pub(crate) const NO_LISTS: &str = "only CSV, TSV, and JSON Lines list the labels of an image";
-
 /// Reads the data set at `path`, whose layout is recognized. Images in an archive that are larger than `max_file_bytes`
 /// are left out. `label_separator` is the character between the labels of an image in a manifest.
 ///
 /// # Errors
 ///
-/// If `path` cannot be read or has no known layout, or if a separator is stated and has no effect.
+/// If `path` cannot be read or has no known layout, or if it is no manifest and a separator is stated.
 pub(crate) fn read_with(
     path: &Path,
     max_file_bytes: u64,
@@ -157,7 +154,7 @@ pub(crate) fn read_with(
         return manifest::read(path, format, label_separator);
     }
     if label_separator.is_some() {
-        return Err(DatasetError::LabelSeparator { data: shown(path), reason: NO_LISTS });
+        return Err(DatasetError::LabelSeparator { data: shown(path) });
     }
     if path.is_dir() {
         return folder::read(path);

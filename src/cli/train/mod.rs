@@ -345,10 +345,10 @@ impl Train {
     /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
-        self.check_data(&data_args.folder(), &config.data, fetches)?;
+        let source = config.data_now();
+        self.check_data(&data_args.folder(), &source, fetches)?;
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.label_separator = config.label_separator;
-        let source = config.data_now();
         if let Some(path) = config.data_path.as_deref().filter(|_| !Path::new(&source).exists()) {
             usage!(
                 "the images of this run were in {}, where nothing is any more: put them back, or give their new place \

@@ -101,20 +101,25 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Notes the content of unreadable images of a split: a resumed run needs none of their files.
+    /// Notes the content of images of a split that could not be read, now or ever: a resumed run needs none of their files.
     pub(super) fn note_undecodable(&mut self, split: Split, bad: &[BadFile]) {
-        if bad.is_empty() {
+        let names = bad.iter().map(|bad| bad.name.as_str());
+        let new: HashSet<&str> = names.filter(|name| !self.noted.contains(*name)).collect();
+        if new.is_empty() {
             return;
         }
         let loader = match split {
             Split::Train => &self.phase.batches,
             Split::Val | Split::Test => &self.validation.loader,
         };
-        let names: HashSet<&str> = bad.iter().map(|bad| bad.name.as_str()).collect();
         let limits = self.config.limits();
-        let lost = loader.samples().iter().filter(|sample| names.contains(sample.source.name().as_str()));
+        // One that a network drive did not give at that moment is no such image.
+        let lost = loader.samples().iter().filter(|sample| {
+            new.contains(sample.source.name().as_str()) && sample.source.decode(&limits).is_err()
+        });
         let keys = lost.map(|sample| ContentKey::of(&sample.source, &limits));
         self.state.progress.undecodable.extend(keys);
+        self.noted.extend(new.into_iter().map(str::to_owned));
     }
 
     /// Restricts validation to as many images as the time limit allows.

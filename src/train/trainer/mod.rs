@@ -6,6 +6,7 @@ mod probe_first;
 mod restart;
 mod shared;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -71,6 +72,8 @@ pub struct Trainer<'a> {
     state: State,
     best: BestModel,
     bad_files: BadFiles,
+    /// Names of the unreadable images that are noted in the progress record, if they cannot be decoded.
+    noted: HashSet<String>,
     session: Session,
     /// Updates that workers take part in.
     shared: Option<SharedUpdates<'a>>,
@@ -182,6 +185,7 @@ impl<'a> Trainer<'a> {
             runtime,
             best: BestModel::default(),
             bad_files: BadFiles::default(),
+            noted: HashSet::new(),
             shared: runtime.workers.map(|pool| SharedUpdates::new(pool, &device.device)),
             state,
         };

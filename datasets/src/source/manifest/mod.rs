@@ -55,8 +55,8 @@ enum LabelCell {
 ///
 /// # Errors
 ///
-/// If a column is missing, a row has no label, or a word is not a split; the message names the line. If a separator is stated and
-/// all rows have arrays. A missing image file is no error but an unreadable sample, unless all are missing.
+/// If a column is missing, a row has no label, or a word is not a split; the message names the line. A missing image
+/// file is no error but an unreadable sample, unless all are missing.
 pub(crate) fn read(
     manifest: &Path,
     format: ManifestFormat,
@@ -73,15 +73,8 @@ pub(crate) fn read(
             "has no rows: write one per image, with 'path' and 'label'",
         ));
     }
-    let is_array = |row: &Row| matches!(row.label, LabelCell::Array(_));
-    if separator.is_some() && rows.iter().all(is_array) {
-        return Err(DatasetError::LabelSeparator {
-            data: shown(manifest),
-            reason: "each image has an array of labels, which needs none",
-        });
-    }
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    let multi_label = separator.is_some() || rows.iter().any(is_array);
+    let multi_label = separator.is_some() || rows.iter().any(|row| matches!(row.label, LabelCell::Array(_)));
     let separator = SeparatedLabels { multi_label, separator };
     let images: Result<Vec<LabeledImage>, DatasetError> =
         rows.into_iter().map(|row| labeled(manifest, folder, row, separator)).collect();

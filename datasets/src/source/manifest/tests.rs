@@ -190,15 +190,3 @@ fn a_separator_needs_a_manifest_and_labels_between_separators() {
     let message = source::read_with(folder.path(), u64::MAX, Some('|')).unwrap_err().to_string();
     assert!(message.contains("no effect"), "{message}");
 }
-
-#[test]
-fn a_separator_needs_a_text_among_arrays() {
-    let array = r#"{"path": "images/a.png", "label": ["cat", "dog"]}"#;
-    let (_folder, manifest) = folder("list.jsonl", array);
-    let message = source::read_with(&manifest, u64::MAX, Some('|')).unwrap_err().to_string();
-    assert!(message.contains("no effect") && message.contains("array"), "{message}");
-    let text = r#"{"path": "images/b.png", "label": "cat|cow"}"#;
-    let (_folder, manifest) = folder("list.jsonl", &format!("{array}\n{text}\n"));
-    let found = source::read_with(&manifest, u64::MAX, Some('|')).unwrap();
-    assert_eq!(found.classes, ["cat", "cow", "dog"]);
-}
