@@ -79,6 +79,7 @@ mod tests {
             assert_eq!((crop, horizontal_flip), light, "crop and flips stay");
         }
     }
+
     #[test]
     fn an_attempt_is_given_up_in_the_epoch_of_its_last_batch() {
         let found = AtChance { loss: 0.7, chance_loss: 0.69, accuracy: 0.5, chance_accuracy: 0.5 };
