@@ -23,7 +23,7 @@ use crate::memory::{self, Work};
 use crate::model_file;
 use crate::named_model::{self, NamedModel};
 use crate::plan;
-use crate::recipe::Recipe;
+use crate::recipe::{Precision, Recipe};
 use crate::usage::usage;
 
 /// Measure training and inference speed on random images.
@@ -44,6 +44,16 @@ pub(super) struct Bench {
     /// Train with gradient checkpointing, to see what it saves.
     #[arg(long, conflicts_with = "inference_only")]
     gradient_checkpointing: bool,
+    /// Numbers that products multiply in training: bf16 rounds them to bfloat16.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        conflicts_with = "inference_only",
+        default_value = "f32",
+        hide_default_value = true
+    )]
+    precision: Precision,
     /// Do not train, which takes more time and memory than inference.
     #[arg(long)]
     inference_only: bool,
@@ -192,9 +202,9 @@ impl Bench {
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
+        self.precision.check(&found)?;
         let batch_size = self.batch_size;
-        let recipe =
-            Recipe { batch_size, gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
+        let recipe = Recipe { batch_size, ..self.recipe() };
         let work = match self.inference_only {
             true => Work::Inference(batch_size),
             false => Work::Training(&recipe, batch_size),
@@ -232,6 +242,12 @@ impl Bench {
         self.print(&figures)
     }
 
+    /// How a model is trained.
+    fn recipe(&self) -> Recipe {
+        let Self { gradient_checkpointing, precision, .. } = *self;
+        Recipe { gradient_checkpointing, precision, ..Recipe::default() }
+    }
+
     fn print(&self, figures: &Figures) -> Result<Status> {
         if self.json {
             outln!("{}", serde_json::to_string(figures)?)?;
@@ -264,7 +280,7 @@ impl Bench {
     fn train(&self, measured: &Measured, device: &Device) -> Result<Vec<f64>> {
         let config = measured.config();
         let tracked = device.clone().autodiff();
-        let recipe = Recipe { gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
+        let recipe = self.recipe();
         let mut learner = Learner::new(measured.training(&tracked)?, &recipe);
         let images = images(config, self.batch_size, &tracked);
         let classes = config.num_classes;

@@ -98,8 +98,10 @@ fn admits(
     let recipe = Recipe {
         batch_size: images,
         gradient_checkpointing: config.gradient_checkpointing,
+        precision: config.precision,
         ..Recipe::default()
     };
+    recipe.precision.check(device).map_err(|error| error.to_string())?;
     memory::check(&config.model, Work::Training(&recipe, images), device)
         .map(|_| ())
         .map_err(|error| error.to_string())

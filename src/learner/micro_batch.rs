@@ -12,7 +12,7 @@ use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
 
 use super::layers::Layers;
 use super::{BatchResult, Learner, Loss, Step, gradients};
-use crate::recipe::Freeze;
+use crate::recipe::{Freeze, Precision};
 
 /// One of the batches whose gradients are summed for an update.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,9 @@ pub struct ReplicaConfig {
     pub multi_label: bool,
     /// Whether activations are computed again in the backward pass.
     pub gradient_checkpointing: bool,
+    /// The precision of products.
+    #[serde(default, skip_serializing_if = "Precision::is_default")]
+    pub precision: Precision,
 }
 
 /// What a micro-batch contributes to an update.
@@ -100,7 +103,7 @@ impl Replica {
 
     /// Computes what a micro-batch contributes. The numbers of images and targets must be those that the sizes state.
     pub fn contribution(&self, batch: &MicroBatch) -> Contribution {
-        let ReplicaConfig { model, multi_label, gradient_checkpointing, .. } = &self.config;
+        let ReplicaConfig { model, multi_label, gradient_checkpointing, precision, .. } = &self.config;
         let device = &self.device;
         // A clone shares the running averages, which are set in place.
         let _ = self.model.clone().map(&mut Forget::default());
@@ -110,6 +113,7 @@ impl Replica {
         let step = Step {
             loss: Loss::of(*multi_label),
             gradient_checkpointing: *gradient_checkpointing,
+            precision: *precision,
             seed: batch.seed,
         };
         let mut sums = GradientsAccumulator::new();
@@ -439,6 +443,7 @@ mod tests {
             freeze: recipe.freeze,
             multi_label: false,
             gradient_checkpointing: recipe.gradient_checkpointing,
+            precision: recipe.precision,
         };
         let mut replica = Replica::new(of_replica, &device()).unwrap();
         let mut learners = [start, copy].map(|model| Learner::new(model, recipe));

@@ -15,7 +15,7 @@ use vitrine_models::{ImageSize, VisionTransformer};
 pub use layers::Layers;
 pub use loss::Loss;
 
-use crate::recipe::{Freeze, Recipe};
+use crate::recipe::{Freeze, Precision, Recipe};
 
 /// A model in training.
 pub struct Learner {
@@ -83,7 +83,8 @@ impl Learner {
         seed: u64,
     ) -> BatchResult {
         self.images += targets.dims()[0];
-        let step = Step { loss: self.loss, gradient_checkpointing: recipe.gradient_checkpointing, seed };
+        let &Recipe { gradient_checkpointing, precision, .. } = recipe;
+        let step = Step { loss: self.loss, gradient_checkpointing, precision, seed };
         let (model, sums) = (&self.model, &mut self.sums);
         gradients(model, step, images, targets, |grads| sums.accumulate(model, grads))
     }
@@ -116,6 +117,7 @@ impl Learner {
 struct Step {
     loss: Loss,
     gradient_checkpointing: bool,
+    precision: Precision,
     /// The seed of dropout and stochastic depth.
     seed: u64,
 }
@@ -144,12 +146,14 @@ fn gradients(
         loss.mul_scalar(batch as f64)
     };
     let mut add = |grads| add(GradientsParams::from_grads(grads, model));
-    if step.gradient_checkpointing {
-        model.checkpointed_gradients(images, step.seed, loss, add);
-    } else {
-        device.seed(step.seed);
-        add(loss(model.forward(images)).backward());
-    }
+    vitrine_kernels::Precision::from(step.precision).during(|| {
+        if step.gradient_checkpointing {
+            model.checkpointed_gradients(images, step.seed, loss, add);
+        } else {
+            device.seed(step.seed);
+            add(loss(model.forward(images)).backward());
+        }
+    });
     result.expect("the loss was computed")
 }
 

@@ -96,6 +96,7 @@ pub(super) fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
         ("--layer-decay", options.layer_decay.is_some()),
         ("--patience", options.patience.is_some()),
         ("--gradient-checkpointing", options.gradient_checkpointing),
+        ("--precision", options.precision.is_some()),
         ("--balanced-sampling", options.balanced_sampling),
     ];
     stated.into_iter().find(|(_, is_stated)| *is_stated).map(|(option, _)| option)

@@ -1,6 +1,6 @@
 //! Values that replace those of a recipe.
 
-use super::{Freeze, Metric, Optimizer, Recipe};
+use super::{Freeze, Metric, Optimizer, Precision, Recipe};
 
 /// What the user states in place of the recipe's values. Whatever is left out stays as the recipe has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +27,8 @@ pub struct RecipeOverrides {
     pub bad_file_limit: Option<f64>,
     /// Whether blocks are computed again in the backward pass, to save memory. True adds it, false leaves the recipe's value.
     pub gradient_checkpointing: bool,
+    /// The precision of products.
+    pub precision: Option<Precision>,
     /// Whether the loss of an image is weighted by the rarity of its class. True adds it, false leaves the recipe's value.
     pub class_weights: bool,
     /// Whether epochs draw from all classes equally often. True adds it, false leaves the recipe's value.
@@ -61,6 +63,7 @@ impl RecipeOverrides {
             patience,
             bad_file_limit,
             gradient_checkpointing,
+            precision,
             class_weights,
             balanced_sampling,
             flips,
@@ -77,6 +80,7 @@ impl RecipeOverrides {
         set(&mut recipe.patience, patience);
         set(&mut recipe.bad_file_limit, bad_file_limit);
         recipe.gradient_checkpointing |= gradient_checkpointing;
+        set(&mut recipe.precision, precision);
         recipe.class_weights |= class_weights;
         recipe.balanced_sampling |= balanced_sampling;
         recipe.judge_flips &= flips.is_none();

@@ -82,6 +82,7 @@ impl Run {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, usual_epochs, begun } = planned;
         let dataset = data.dataset();
+        config.recipe.precision.check(device)?;
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
         let bad_files = check_unreadable(&data, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
@@ -115,6 +116,7 @@ impl Run {
         };
         let (dataset, again) = (open(&config)?, (folder.path(), Purpose::Resume));
         let data = RunData::reopen(dataset, &config, again, &undecodable)?;
+        config.recipe.precision.check(device)?;
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &data.dataset()), device)?);
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;

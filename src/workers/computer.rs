@@ -103,8 +103,13 @@ mod tests {
         let model = ModelConfig { image_size, ..preset };
         let own = model.init(&Device::default().autodiff()).unwrap();
         let mut weights = Weights { version: 1, values: parameters(&own), sizes: sizes(&own) };
-        let mut config =
-            ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: false };
+        let mut config = ReplicaConfig {
+            model,
+            freeze: None,
+            multi_label: false,
+            gradient_checkpointing: false,
+            precision: Precision::F32,
+        };
         let (images, targets) = (vec![0.5; 2 * 3 * 16 * 16], vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
         let mut batch = MicroBatch { size: 2, image_size, images, targets, seed: 0 };
         change(&mut config, &mut batch, &mut weights);

@@ -137,7 +137,13 @@ mod tests {
         let model =
             ModelConfig { mlp_ratio: 320.0 / 176.0, ..preset::find("hybrid_pico_patch4_32").unwrap() };
         let image_size = model.image_size;
-        let config = ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: true };
+        let config = ReplicaConfig {
+            model,
+            freeze: None,
+            multi_label: false,
+            gradient_checkpointing: true,
+            precision: Precision::F32,
+        };
         Header { config, size: 7, image_size, seed: u64::MAX }
     }
 

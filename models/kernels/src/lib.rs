@@ -69,6 +69,7 @@ mod neighbors;
 mod norm;
 mod optimizer;
 mod packed;
+mod precision;
 mod product;
 mod residual;
 mod row_map;
@@ -103,6 +104,7 @@ pub use optimizer::{
     AdamW, adamw, adamw_composed, orthogonalize, orthogonalize_composed, scaled, sum_of_squares,
 };
 pub use packed::{PackedWeight, linear_packed};
+pub use precision::{Precision, multiplies_bfloat16};
 pub use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::within::within;
-use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, RecipeOverrides};
+use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, Precision, RecipeOverrides};
 
 /// The options that replace values of the recipe.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -54,6 +54,9 @@ pub(super) struct RecipeArgs {
     /// more computation.
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
+    /// Numbers that matrix products and convolutions multiply: bf16 rounds them to bfloat16, which is faster on processors with AVX512-BF16.
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(super) precision: Option<Precision>,
     /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same
     /// together.
     #[arg(long, conflicts_with = "balanced_sampling")]
@@ -91,6 +94,7 @@ impl RecipeArgs {
             patience,
             bad_file_limit,
             gradient_checkpointing,
+            precision,
             class_weights,
             balanced_sampling,
             flips,
@@ -109,6 +113,7 @@ impl RecipeArgs {
             patience,
             bad_file_limit,
             gradient_checkpointing,
+            precision,
             class_weights,
             balanced_sampling,
             flips: (flips || no_flips).then_some(flips),
@@ -186,6 +191,7 @@ mod tests {
                 "freeze" => &["--freeze", "3", "--pretrained", "weights"],
                 "optimizer" => &["--optimizer", "muon"],
                 "metric" => &["--metric", "macro-f1"],
+                "precision" => &["--precision", "bf16"],
                 "layer-decay" => &["--layer-decay", "0.5"],
                 "gradient-checkpointing"
                 | "class-weights"

@@ -49,6 +49,7 @@ impl<'a> SharedUpdates<'a> {
                 freeze: config.recipe.freeze,
                 multi_label: config.multi_label,
                 gradient_checkpointing: recipe.gradient_checkpointing,
+                precision: recipe.precision,
             };
             let (values, sizes) = (parameters(&learner.model), sizes(&learner.model));
             (Arc::new(of_replica), Arc::new(Weights { version: *version, values, sizes }))

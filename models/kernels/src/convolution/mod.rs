@@ -88,7 +88,7 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tenso
     if flex::takes(&x) && flex::takes(&weight) {
         let inputs = [x.into_dispatch(), weight.into_dispatch()];
         let kernel = fused::Kernel { size: shape.kernel_size, stride: shape.stride, padding: shape.padding };
-        return operation::apply(fused::FullConvolution { kernel }, inputs);
+        return operation::apply(fused::FullConvolution::new(kernel), inputs);
     }
     let _ = output;
     convolution_composed(x, weight, shape)

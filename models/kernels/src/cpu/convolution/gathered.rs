@@ -11,7 +11,7 @@
 
 use super::{Kernel, Maps};
 use crate::cpu::flex;
-use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, amx, product};
+use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, amx, product_rounding};
 use crate::cpu::simd;
 use crate::cpu::threads::sums::Sums;
 use crate::cpu::threads::{Buffer, Chunks, parallel};
@@ -29,7 +29,7 @@ impl Maps {
     pub(super) fn outputs(&self, x: &[f32], weight: &[f32]) -> FlexTensor {
         let (taps, width) = (self.taps(), self.out_channels);
         let rows = self.images * self.places();
-        let weight = RightFactor::new(Matrix::new(weight, [taps, width], [width, 1]), rows);
+        let weight = RightFactor::new(Matrix::new(weight, [taps, width], [width, 1]), rows, self.bfloat16);
         let mut data = Buffer::new(rows * width);
         let outputs = data.shared();
         let chunks = Chunks::new(rows, amx::PANEL).in_groups(amx::PANEL);
@@ -63,7 +63,7 @@ impl Maps {
         // Chunks of whole images, so that no two tasks add to the same pixel.
         let chunks = Chunks::few(self.images, SMALLEST_CHUNK.div_ceil(places.max(1)));
         let transposed = Matrix::new(weight, [taps, width], [width, 1]).transposed();
-        let transposed = x_wanted.then(|| RightFactor::new(transposed, self.images * places));
+        let transposed = x_wanted.then(|| RightFactor::new(transposed, self.images * places, self.bfloat16));
         let mut dx = Buffer::new(if x_wanted { self.images * image } else { 0 });
         let mut dweight = Sums::new(if weight_wanted { taps * width } else { 0 }, chunks.count());
         {
@@ -133,7 +133,8 @@ impl Maps {
             self.gather(x, range.clone(), inputs);
             let inputs = Matrix::new(inputs, [range.len(), taps], [taps, 1]).transposed();
             let dy = Matrix::new(&dy[range.start * width..], [range.len(), width], [width, 1]);
-            product(MatrixMut::row_major(dweight, width), epilogue, 1.0, inputs, dy);
+            let dweight = MatrixMut::row_major(dweight, width);
+            product_rounding(self.bfloat16, dweight, epilogue, 1.0, inputs, dy);
             epilogue = Epilogue::Accumulate;
         }
         if epilogue == Epilogue::Overwrite {

@@ -15,6 +15,7 @@ pub(crate) use max_pool::MaxPooling;
 pub(crate) use sliding::Kernel;
 
 use super::flex::{contiguous, sizes};
+use super::gemm::Bfloat16;
 use super::operation::Operation;
 use burn::backend::flex::FlexTensor;
 use winograd::Tiles;
@@ -22,7 +23,16 @@ use winograd::Tiles;
 /// A convolution in which each output channel reads all input channels.
 #[derive(Clone, Debug)]
 pub(crate) struct FullConvolution {
-    pub(crate) kernel: Kernel,
+    kernel: Kernel,
+    /// The instructions of products that may be rounded.
+    bfloat16: Option<Bfloat16>,
+}
+
+impl FullConvolution {
+    /// A convolution in the precision of this thread.
+    pub(crate) fn new(kernel: Kernel) -> Self {
+        Self { kernel, bfloat16: Bfloat16::wanted() }
+    }
 }
 
 /// The inputs, which the backward pass reads again.
@@ -42,7 +52,7 @@ impl Operation<2> for FullConvolution {
 
     fn forward_saving(&self, inputs: [FlexTensor; 2], _wanted: [bool; 2]) -> (FlexTensor, SavedMaps) {
         let [x, kernels] = inputs.map(contiguous);
-        let maps = Maps::new(self.kernel, &x, &kernels);
+        let maps = Maps::new(self, &x, &kernels);
         let weight = taps::from_kernels(&kernels);
         let output = match maps.suit_winograd() {
             true => Tiles::new(&maps).convolve(x.storage(), weight.storage()),
@@ -53,7 +63,7 @@ impl Operation<2> for FullConvolution {
 
     fn backward(self, saved: SavedMaps, dy: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
         let SavedMaps { x, kernels } = saved;
-        let maps = Maps::new(self.kernel, &x, &kernels);
+        let maps = Maps::new(&self, &x, &kernels);
         let dy = contiguous(dy);
         let [dx, dweight] = if maps.suit_winograd() {
             let transposed = wanted[0].then(|| taps::transposed_from_kernels(&kernels));
@@ -66,10 +76,12 @@ impl Operation<2> for FullConvolution {
     }
 }
 
-/// The sizes of a convolution.
+/// The sizes of a convolution, and how it multiplies.
 #[derive(Clone, Copy, Debug)]
 struct Maps {
     kernel: Kernel,
+    /// The instructions of products that may be rounded.
+    bfloat16: Option<Bfloat16>,
     images: usize,
     /// Rows and columns.
     input: [usize; 2],
@@ -80,10 +92,14 @@ struct Maps {
 }
 
 impl Maps {
-    fn new(kernel: Kernel, x: &FlexTensor, kernels: &FlexTensor) -> Self {
+    fn new(
+        &FullConvolution { kernel, bfloat16 }: &FullConvolution,
+        x: &FlexTensor,
+        kernels: &FlexTensor,
+    ) -> Self {
         let ([images, rows, columns, in_channels], [out_channels, ..]) = (sizes(x), sizes::<4>(kernels));
         let (input, output) = ([rows, columns], [rows, columns].map(|size| kernel.places(size)));
-        Self { kernel, images, input, output, in_channels, out_channels }
+        Self { kernel, bfloat16, images, input, output, in_channels, out_channels }
     }
 
     /// The number of values that an output reads.

@@ -1,9 +1,10 @@
 //! Matrix products: small ones on AVX-512 or AVX2 without packing, large ones on AMX; without it, those of a few hundred rows on
-//! AVX-512, and others on the gemm crate.
+//! AVX-512, and others on the gemm crate. Where the caller lets both factors be rounded, large ones run on AVX512-BF16.
 
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod bfloat16;
 mod library;
 mod small;
 #[cfg(test)]
@@ -12,40 +13,51 @@ mod view;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{first_lanes, transposed};
+pub(crate) use bfloat16::Bfloat16;
 pub(crate) use library::gemm;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use small::{PANEL, Panels, has_panels, pack, pack_in_place};
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};
+use bfloat16::RightPanels;
 
 /// Whether a product of these sizes runs on AMX.
 pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
     amx::takes(rows, inner, columns).is_some()
 }
 
-/// The right factor of several products, packed once if AMX computes them.
+/// The right factor of several products, packed once if AMX or AVX512-BF16 computes them.
 pub(crate) enum RightFactor<'a> {
     /// Packed for AMX.
     Packed(amx::RightPanels<'a>),
+    /// Rounded and packed: the words of a matrix of these sizes.
+    Rounded(Bfloat16, Vec<u32>, [usize; 2]),
     /// Not packed: each product packs it.
     Plain(Matrix<'a>),
 }
 
 impl<'a> RightFactor<'a> {
-    /// A factor for products that have `rows` rows in all.
-    pub(crate) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
-        match amx::takes(rows, matrix.rows, matrix.columns).filter(|_| matrix.compact()) {
-            Some(amx) => Self::Packed(amx::RightPanels::new(amx, matrix)),
+    /// A factor for products that have `rows` rows in all, and may be rounded if there is `bfloat16`.
+    pub(crate) fn new(matrix: Matrix<'a>, rows: usize, bfloat16: Option<Bfloat16>) -> Self {
+        let sizes = [matrix.rows, matrix.columns];
+        if !matrix.compact() {
+            return Self::Plain(matrix);
+        }
+        if let Some(amx) = amx::takes(rows, matrix.rows, matrix.columns) {
+            return Self::Packed(amx::RightPanels::new(amx, matrix));
+        }
+        match bfloat16.and_then(|bfloat16| bfloat16.takes(rows, matrix.rows, matrix.columns)) {
+            Some(bfloat16) => Self::Rounded(bfloat16, bfloat16::packed(bfloat16, matrix), sizes),
             None => Self::Plain(matrix),
         }
     }
 
-    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. Without AMX, each
+    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. If it is not packed, each
     /// product packs the factor, which pays only for all rows at once.
     pub(crate) fn rows_at_a_time(&self) -> usize {
         match self {
-            Self::Packed(_) => 192,
+            Self::Packed(_) | Self::Rounded(..) => 192,
             Self::Plain(_) => usize::MAX,
         }
     }
@@ -65,6 +77,9 @@ impl<'a> RightFactor<'a> {
     ) {
         match self {
             Self::Packed(panels) => panels.after(left, out, epilogue, 1.0),
+            Self::Rounded(bfloat16, words, sizes) => {
+                RightPanels::new(*bfloat16, words, *sizes).multiply(out, epilogue, 1.0, left);
+            }
             Self::Plain(matrix) => match small::takes(left.rows, left.columns, matrix.columns) {
                 Some(instructions) if matrix.compact() => {
                     small::multiply(instructions, out, epilogue, 1.0, left, *matrix)
@@ -82,7 +97,7 @@ impl<'a> RightFactor<'a> {
 
 /// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows: the columns are
 /// cut, so that each task packs a part of the right factor. Returns `false`, and computes nothing, if cutting the rows into
-/// `row_chunks` is less work.
+/// `row_chunks` is less work. The factors may be rounded if there is `bfloat16`.
 ///
 /// # Panics
 ///
@@ -93,6 +108,7 @@ pub(crate) fn product_of_few_rows(
     left: Matrix<'_>,
     right: Matrix<'_>,
     row_chunks: usize,
+    bfloat16: Option<Bfloat16>,
 ) -> bool {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
     let in_parts = |parts: Chunks, multiply: &(dyn Fn(MatrixMut<'_>, Epilogue<'_>, Matrix<'_>) + Sync)| {
@@ -104,6 +120,17 @@ pub(crate) fn product_of_few_rows(
         });
     };
     if amx::takes(rows, inner, columns).is_none() {
+        let rounded = bfloat16.and_then(|bfloat16| bfloat16.takes(rows, inner, columns));
+        if let Some(bfloat16) = rounded.filter(|_| left.compact() && right.compact()) {
+            let panels = Chunks::of(columns, bfloat16::PANEL).in_groups(bfloat16::PANEL);
+            if panels.count() < row_chunks.min(rayon::current_num_threads()) {
+                return false;
+            }
+            in_parts(panels, &|out, epilogue, right| {
+                bfloat16::multiply(bfloat16, out, epilogue, 1.0, left, right);
+            });
+            return true;
+        }
         if let Some(instructions) = small::packs(rows, inner).filter(|_| right.compact()) {
             let panels = Chunks::of(columns, small::PANEL).in_groups(small::PANEL);
             if panels.count() < row_chunks.min(rayon::current_num_threads()) {
@@ -130,8 +157,8 @@ pub(crate) fn product_of_few_rows(
 }
 
 /// `left * right` as a row-major buffer, computed in blocks [in parallel](parallel): for the gradient of a weight over
-/// few rows, which has many outputs and few terms in each sum.
-pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
+/// few rows, which has many outputs and few terms in each sum. The factors may be rounded if there is `bfloat16`.
+pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>, bfloat16: Option<Bfloat16>) -> Vec<f32> {
     const SMALLEST: usize = 64;
     let (rows, columns) = (left.rows, right.columns);
     let wanted = 2 * rayon::current_num_threads();
@@ -152,7 +179,7 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
         let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
         let left = left.block(row_range, 0..left.columns);
         let right = right.block(0..right.rows, column_range);
-        product(out, Epilogue::Overwrite, 1.0, left, right);
+        product_rounding(bfloat16, out, Epilogue::Overwrite, 1.0, left, right);
     });
     // SAFETY: the blocks cover all elements, and each product overwrote its own.
     unsafe { data.written() }
@@ -173,6 +200,26 @@ pub(crate) fn unpacked_product(
 ) {
     match small::widest().filter(|_| left.columns > 0 && right.strides().1 == 1) {
         Some(instructions) => small::multiply(instructions, out, epilogue, scale, left, right),
+        None => product(out, epilogue, scale, left, right),
+    }
+}
+
+/// [`product`], whose factors may be rounded if there is `bfloat16`.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(crate) fn product_rounding(
+    bfloat16: Option<Bfloat16>,
+    out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let bfloat16 = bfloat16.and_then(|bfloat16| bfloat16.takes(left.rows, left.columns, right.columns));
+    match bfloat16.filter(|_| left.compact() && right.compact()) {
+        Some(bfloat16) => bfloat16::multiply(bfloat16, out, epilogue, scale, left, right),
         None => product(out, epilogue, scale, left, right),
     }
 }

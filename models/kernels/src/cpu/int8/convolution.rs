@@ -24,7 +24,7 @@ pub(crate) fn convolve(
     let (padding, width) = (kernel / 2, panels.columns);
     let (pitch, line) = (columns + 2 * padding, columns * channels);
     let image = rows * line;
-    let mut data = Buffer::new(images * rows * columns * width);
+    let mut data = Buffer::<f32>::new(images * rows * columns * width);
     let outputs = data.shared();
     let bands = bands(images, rows);
     parallel(images * bands.count(), |index| {

@@ -16,7 +16,9 @@
 
 use super::{SavedLinear, matrix};
 use crate::cpu::flex::{self, contiguous, rows, sizes};
-use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, amx, blocked_product, product};
+use crate::cpu::gemm::{
+    Bfloat16, Epilogue, Matrix, MatrixMut, RightFactor, amx, blocked_product, product_rounding,
+};
 use crate::cpu::simd;
 use crate::cpu::threads::sums::{SharedSums, Sums};
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};
@@ -29,17 +31,18 @@ const SMALLEST_CHUNK: usize = 128;
 /// The rows of a piece: small enough that the products of a piece find its gradients in the cache.
 const PIECE: usize = 256;
 
-/// The gradients of x, the weight and the bias, where they are wanted.
+/// The gradients of x, the weight and the bias, where they are wanted. Products may be rounded if there is `bfloat16`.
 pub(super) fn gradients(
     saved: SavedLinear,
     dy: FlexTensor,
     [x_wanted, weight_wanted, bias_wanted]: [bool; 3],
+    bfloat16: Option<Bfloat16>,
 ) -> [Option<FlexTensor>; 3] {
     let features @ [in_features, out_features] = sizes(&saved.weight);
     let dy = contiguous(dy);
     let rows = rows(&dy.shape());
     let cut = Cut::new(rows, features);
-    let weight = x_wanted.then(|| RightFactor::new(matrix(&saved.weight).transposed(), rows));
+    let weight = x_wanted.then(|| RightFactor::new(matrix(&saved.weight).transposed(), rows, bfloat16));
     let x = saved.x.as_ref().filter(|_| weight_wanted);
     let x = x.map(|x| Matrix::new(x.storage(), [rows, in_features], [in_features, 1]));
     let mut derivative = saved.derivative;
@@ -50,6 +53,7 @@ pub(super) fn gradients(
     let mut dbias = Sums::new(if bias_wanted { out_features } else { 0 }, cut.chunks.count());
     let pass = Pass {
         features,
+        bfloat16,
         cut,
         x: x.filter(|_| cut.has_sums),
         weight,
@@ -64,20 +68,18 @@ pub(super) fn gradients(
     let dweight = x.map(|x| match cut.has_sums {
         // SAFETY: the first piece of each chunk overwrote the chunk's sums.
         true => flex::tensor(unsafe { dweight.total() }, features),
-        false => dweight_of_few_rows(x, derivative.as_ref().unwrap_or(&dy), features),
+        false => {
+            // `dweight = x^T dz`, in blocks of dweight.
+            let dz = derivative.as_ref().unwrap_or(&dy);
+            let dz = Matrix::new(dz.storage(), [rows, out_features], [out_features, 1]);
+            flex::tensor(blocked_product(x.transposed(), dz, bfloat16), features)
+        }
     });
     // SAFETY: each chunk's task began by filling its sums with zeros.
     let dbias = bias_wanted.then(|| flex::tensor(unsafe { dbias.total() }, [out_features]));
     // SAFETY: the gradient is wanted, so the products of all chunks wrote it, row by row.
     let dx = x_wanted.then(|| flex::tensor(unsafe { dx.written() }, saved.input_shape));
     [dx, dweight, dbias]
-}
-
-/// `dweight = x^T dz`, computed in blocks of dweight.
-fn dweight_of_few_rows(x: Matrix<'_>, dz: &FlexTensor, features: [usize; 2]) -> FlexTensor {
-    let [_, out_features] = features;
-    let dz = Matrix::new(dz.storage(), [x.rows, out_features], [out_features, 1]);
-    flex::tensor(blocked_product(x.transposed(), dz), features)
 }
 
 /// How the rows are cut into chunks.
@@ -108,6 +110,7 @@ impl Cut {
 /// What the tasks of the backward pass read and write.
 struct Pass<'a> {
     features: [usize; 2],
+    bfloat16: Option<Bfloat16>,
     cut: Cut,
     /// All rows of x, if the chunks sum the gradient of the weight.
     x: Option<Matrix<'a>>,
@@ -187,6 +190,6 @@ impl Pass<'_> {
     fn add_to_dweight(&self, dweight: &mut [f32], epilogue: Epilogue<'_>, x: Matrix<'_>, dz: Matrix<'_>) {
         let [in_features, out_features] = self.features;
         let dweight = MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
-        product(dweight, epilogue, 1.0, x.transposed(), dz);
+        product_rounding(self.bfloat16, dweight, epilogue, 1.0, x.transposed(), dz);
     }
 }

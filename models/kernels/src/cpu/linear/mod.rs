@@ -18,7 +18,7 @@ pub(crate) mod packed;
 use super::flex::{self, contiguous, rows, sizes};
 use super::gelu;
 use super::gemm::amx;
-use super::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, is_for_amx, product_of_few_rows};
+use super::gemm::{Bfloat16, Epilogue, Matrix, MatrixMut, RightFactor, is_for_amx, product_of_few_rows};
 use super::operation::{self, Operation, WithBias};
 use super::threads::{Buffer, Chunks, Shared, parallel, parallel_elements};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -38,12 +38,14 @@ pub(crate) fn apply<const D: usize>(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<D> {
-    operation::apply(Linear { activation }, WithBias::new(x, weight, bias))
+    operation::apply(Linear { activation, bfloat16: Bfloat16::wanted() }, WithBias::new(x, weight, bias))
 }
 
 #[derive(Clone, Debug)]
 struct Linear {
     activation: Activation,
+    /// The instructions of products that may be rounded.
+    bfloat16: Option<Bfloat16>,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +92,7 @@ impl Operation<3> for Linear {
     }
 
     fn backward(self, saved: SavedLinear, dy: FlexTensor, wanted: [bool; 3]) -> [Option<FlexTensor>; 3] {
-        backward::gradients(saved, dy, wanted)
+        backward::gradients(saved, dy, wanted, self.bfloat16)
     }
 }
 
@@ -110,7 +112,7 @@ impl Linear {
         let x = &inputs.x.storage::<f32>()[..rows * in_features];
         let x = Matrix::new(x, [rows, in_features], [in_features, 1]);
         let chunks = row_chunks(rows, [in_features, out_features]);
-        if product_of_few_rows(outputs.y, epilogue, x, weight, chunks.count()) {
+        if product_of_few_rows(outputs.y, epilogue, x, weight, chunks.count(), self.bfloat16) {
             parallel_elements(rows * out_features, |range| {
                 // SAFETY: the ranges of the tasks are disjoint.
                 unsafe { self.activate(&outputs, range) };
@@ -130,7 +132,7 @@ impl Linear {
         epilogue: Epilogue<'_>,
         (x, weight): (Matrix<'_>, Matrix<'_>),
     ) {
-        let weight = RightFactor::new(weight, x.rows);
+        let weight = RightFactor::new(weight, x.rows, self.bfloat16);
         let at_a_time = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {
             let chunk = chunks.range(index);

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
 
-/// Memory for floats that tasks write. It is not initialized, so that fresh pages are not zeroed twice.
-pub(crate) struct Buffer(Vec<MaybeUninit<f32>>);
+/// Memory for numbers that tasks write. It is not initialized, so that fresh pages are not zeroed twice.
+pub(crate) struct Buffer<T = f32>(Vec<MaybeUninit<T>>);
 
-impl Buffer {
+impl<T> Buffer<T> {
     /// Memory for this many elements, none of them written.
     pub(crate) fn new(length: usize) -> Self {
         let mut data = Vec::with_capacity(length);
@@ -16,7 +16,7 @@ impl Buffer {
     }
 
     /// The elements as memory that tasks write.
-    pub(crate) fn shared(&mut self) -> Shared<'_> {
+    pub(crate) fn shared(&mut self) -> Shared<'_, T> {
         Shared { start: self.0.as_mut_ptr().cast(), length: self.0.len(), marker: PhantomData }
     }
 
@@ -25,10 +25,10 @@ impl Buffer {
     /// # Safety
     ///
     /// Each element must have been written.
-    pub(crate) unsafe fn written(self) -> Vec<f32> {
+    pub(crate) unsafe fn written(self) -> Vec<T> {
         let mut data = ManuallyDrop::new(self.0);
-        // SAFETY: pointer, length and capacity are those of a vector that is not dropped; `MaybeUninit<f32>` has the
-        // size and alignment of `f32`, and each element holds a value, as the caller promises.
+        // SAFETY: pointer, length and capacity are those of a vector that is not dropped; `MaybeUninit<T>` has the
+        // size and alignment of `T`, and each element holds a value, as the caller promises.
         unsafe { Vec::from_raw_parts(data.as_mut_ptr().cast(), data.len(), data.capacity()) }
     }
 }

@@ -8,7 +8,7 @@
 //!   y = A^T m A                                a task for each piece
 //! ```
 
-use super::{Matrix, MatrixMut, Tiles, plane};
+use super::{Factor, Filters, MatrixMut, Tiles, plane};
 use crate::cpu::flex;
 use crate::cpu::gemm::{Epilogue, unpacked_product};
 use crate::cpu::simd::LANES;
@@ -127,7 +127,7 @@ impl Tiles<'_> {
     }
 
     /// The convolution's outputs.
-    pub(super) fn convolve_by_place(&self, x: &[f32], filters: &[f32]) -> FlexTensor {
+    pub(super) fn convolve_by_place(&self, x: &[f32], filters: &Filters) -> FlexTensor {
         let maps = self.maps;
         let (inputs, width) = (maps.in_channels, maps.out_channels);
         let output = maps.places() * width;
@@ -136,12 +136,13 @@ impl Tiles<'_> {
         self.for_each_block(|block| {
             self.transform_block(block, x);
             parallel(self.form.places(), |place| {
-                let u = self.filter(filters, place);
                 for piece in block.pieces.ranges_after(0) {
                     // SAFETY: this task alone has this place of each piece.
                     let [v, m] = unsafe { block.place(&piece, place) };
-                    let v = Matrix::new(v, [block.tiles(&piece), inputs], [inputs, 1]);
-                    unpacked_product(MatrixMut::row_major(m, width), Epilogue::Overwrite, 1.0, v, u);
+                    let v = Factor::new(v, [block.tiles(&piece), inputs], self.bfloat16());
+                    filters.multiply(place, MatrixMut::row_major(m, width), v, |m, v, u| {
+                        unpacked_product(m, Epilogue::Overwrite, 1.0, v, u);
+                    });
                 }
             });
             block.for_each_piece(|piece, images| {
@@ -189,7 +190,7 @@ impl Tiles<'_> {
     pub(super) fn gradients_by_place(
         &self,
         x: &[f32],
-        filters: Option<&[f32]>,
+        filters: Option<&Filters>,
         dy: &[f32],
         weight_wanted: bool,
     ) -> [Option<FlexTensor>; 2] {
@@ -208,20 +209,22 @@ impl Tiles<'_> {
                 // SAFETY: this task alone has this place.
                 let mut du =
                     weight_wanted.then(|| unsafe { du_parts.slice(place * size..(place + 1) * size) });
-                let u = filters.map(|filters| self.transposed_filter(filters, place));
                 for piece in block.pieces.ranges_after(0) {
                     // SAFETY: this task alone has this place of each piece.
                     let [v, dm] = unsafe { block.place(&piece, place) };
-                    let dm = Matrix::new(dm, [block.tiles(&piece), width], [width, 1]);
+                    let dm = Factor::new(dm, [block.tiles(&piece), width], self.bfloat16());
                     if let Some(du) = &mut du {
                         let is_first = block.images.start + piece.start == 0;
                         let epilogue = if is_first { Epilogue::Overwrite } else { Epilogue::Accumulate };
-                        let v = Matrix::new(v, [block.tiles(&piece), inputs], [inputs, 1]);
-                        unpacked_product(MatrixMut::row_major(du, width), epilogue, 1.0, v.transposed(), dm);
+                        let v = Factor::new(v, [block.tiles(&piece), inputs], self.bfloat16());
+                        let du = MatrixMut::row_major(du, width);
+                        v.multiply_columns(du, epilogue, dm, unpacked_product);
                     }
-                    if let Some(u) = u {
+                    if let Some(filters) = filters {
                         // The memory of v holds its gradient afterwards.
-                        unpacked_product(MatrixMut::row_major(v, inputs), Epilogue::Overwrite, 1.0, dm, u);
+                        filters.multiply(place, MatrixMut::row_major(v, inputs), dm, |dv, dm, u| {
+                            unpacked_product(dv, Epilogue::Overwrite, 1.0, dm, u);
+                        });
                     }
                 }
             });

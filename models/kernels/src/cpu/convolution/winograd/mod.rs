@@ -14,17 +14,21 @@
 //! The backward pass goes back through these steps. Pixels are added and subtracted before they are multiplied: an
 //! error is relative to the largest pixel of a tile, and an infinite or NaN pixel reaches all outputs of its tiles.
 
+mod factor;
+mod filters;
 mod many_channels;
 mod transform;
 
 use super::gathered::SMALLEST_CHUNK;
 use super::{Kernel, Maps};
 use crate::cpu::flex;
-use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, gemm, is_for_amx};
+use crate::cpu::gemm::{Bfloat16, Epilogue, MatrixMut, gemm, is_for_amx};
 use crate::cpu::simd::LANES;
 use crate::cpu::threads::sums::Sums;
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel, parallel_elements, with_scratch};
 use burn::backend::flex::FlexTensor;
+use factor::{Factor, halves};
+use filters::Filters;
 use std::ops::Range;
 use transform::{Form, MOST_PIXELS, four, two};
 
@@ -55,12 +59,7 @@ fn plane(tiles: usize, channels: usize) -> usize {
     tiles * channels + LANES
 }
 
-/// One place of `count` transformed tiles as a matrix: `[count, channels]`.
-fn place(data: &[f32], place: usize, count: usize, channels: usize) -> Matrix<'_> {
-    Matrix::new(&data[place * plane(count, channels)..], [count, channels], [channels, 1])
-}
-
-/// [`place`] to write.
+/// One place of products with `count` transformed tiles, to write.
 fn place_mut(data: &mut [f32], place: usize, count: usize, channels: usize) -> MatrixMut<'_> {
     let start = place * plane(count, channels);
     MatrixMut::row_major(&mut data[start..][..count * channels], channels)
@@ -118,8 +117,26 @@ impl<'a> Tiles<'a> {
         });
     }
 
-    /// The transformed filters, `[places][in][out]`, or `[places][out][in]` of transposed ones.
-    fn filters(&self, weight: &[f32]) -> Vec<f32> {
+    /// The instructions of products that are rounded, if the channels suffice.
+    fn bfloat16(&self) -> Option<Bfloat16> {
+        const TILES: usize = 32;
+        self.maps.bfloat16?.takes(TILES, self.maps.in_channels, self.maps.out_channels)
+    }
+
+    /// The transformed filters, `[in, out]` at each place.
+    fn filters(&self, weight: &[f32]) -> Filters {
+        let sizes = [self.maps.in_channels, self.maps.out_channels];
+        Filters::new(self.transformed_taps(weight), sizes, self.bfloat16())
+    }
+
+    /// The transformed filters of a transposed weight, `[out, in]` at each place.
+    fn transposed_filters(&self, weight: &[f32]) -> Filters {
+        let sizes = [self.maps.out_channels, self.maps.in_channels];
+        Filters::new(self.transformed_taps(weight), sizes, self.bfloat16())
+    }
+
+    /// The transformed taps of a weight, one place after the other.
+    fn transformed_taps(&self, weight: &[f32]) -> Vec<f32> {
         let size = self.maps.in_channels * self.maps.out_channels;
         let mut filters = Buffer::new(self.form.places() * size);
         let shared = filters.shared();
@@ -159,37 +176,47 @@ impl<'a> Tiles<'a> {
         self.offsets(tile, [self.form.side, 0], self.maps.out_channels)
     }
 
+    /// One place of `count` transformed tiles: `[count, channels]`.
+    fn place<'d>(&self, data: &'d [f32], place: usize, count: usize, channels: usize) -> Factor<'d> {
+        Factor::new(&data[place * plane(count, channels)..], [count, channels], self.bfloat16())
+    }
+
     /// `v`: the transformed pixels of some tiles.
     fn transform(&self, x: &[f32], tiles: Range<usize>, v: &mut [f32]) {
-        let channels = self.maps.in_channels;
+        let (channels, bfloat16) = (self.maps.in_channels, self.bfloat16());
         let (plane, outside) = (plane(tiles.len(), channels), vec![0.0; channels]);
         for (index, tile) in tiles.enumerate() {
             let pixels = slices(x, self.inputs(tile), &outside);
-            (self.form.transform_pixels)(&pixels[..self.form.places()], &mut v[index * channels..], plane);
+            let pixels = &pixels[..self.form.places()];
+            match bfloat16 {
+                None => (self.form.transform_pixels)(pixels, &mut v[index * channels..], plane),
+                Some(bfloat16) => {
+                    (self.form.round_pixels)(bfloat16, pixels, &mut halves(v)[index * channels..], 2 * plane);
+                }
+            }
         }
     }
 
     /// `dm`: the transformed gradients of the outputs of some tiles.
     fn transform_gradients(&self, dy: &[f32], tiles: Range<usize>, dm: &mut [f32]) {
-        let width = self.maps.out_channels;
+        let (width, bfloat16) = (self.maps.out_channels, self.bfloat16());
         let (plane, outside) = (plane(tiles.len(), width), vec![0.0; width]);
         let count = self.form.side * self.form.side;
         for (index, tile) in tiles.enumerate() {
             let outputs = slices(dy, self.outputs(tile), &outside);
-            (self.form.transform_gradients)(&outputs[..count], &mut dm[index * width..], plane);
+            let outputs = &outputs[..count];
+            match bfloat16 {
+                None => (self.form.transform_gradients)(outputs, &mut dm[index * width..], plane),
+                Some(bfloat16) => {
+                    (self.form.round_gradients)(
+                        bfloat16,
+                        outputs,
+                        &mut halves(dm)[index * width..],
+                        2 * plane,
+                    );
+                }
+            }
         }
-    }
-
-    /// One place of the transformed filters as a matrix: `[in, out]`.
-    fn filter<'f>(&self, filters: &'f [f32], place: usize) -> Matrix<'f> {
-        let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
-        Matrix::new(&filters[place * inputs * width..], [inputs, width], [width, 1])
-    }
-
-    /// One place of the transposed transformed filters as a matrix: `[out, in]`.
-    fn transposed_filter<'f>(&self, filters: &'f [f32], place: usize) -> Matrix<'f> {
-        let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
-        Matrix::new(&filters[place * inputs * width..], [width, inputs], [inputs, 1])
     }
 
     /// The convolution's outputs.
@@ -217,7 +244,7 @@ impl<'a> Tiles<'a> {
     }
 
     /// The outputs of the images that `x` and `y` hold, which have `tile_count` tiles.
-    fn convolve_images(&self, x: &[f32], filters: &[f32], tile_count: usize, y: &mut [f32]) {
+    fn convolve_images(&self, x: &[f32], filters: &Filters, tile_count: usize, y: &mut [f32]) {
         let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
         let most = self.at_a_time(CACHED).min(tile_count);
         self.with_memory(most, |v, m| {
@@ -225,8 +252,8 @@ impl<'a> Tiles<'a> {
                 let count = tiles.len();
                 self.transform(x, tiles.clone(), v);
                 for index in 0..self.form.places() {
-                    let (v, u) = (place(v, index, count, inputs), self.filter(filters, index));
-                    gemm(place_mut(m, index, count, width), Epilogue::Overwrite, 1.0, v, u, false);
+                    let (v, m) = (self.place(v, index, count, inputs), place_mut(m, index, count, width));
+                    filters.multiply(index, m, v, |m, v, u| gemm(m, Epilogue::Overwrite, 1.0, v, u, false));
                 }
                 for (index, tile) in tiles.enumerate() {
                     let products = &m[index * width..];
@@ -248,11 +275,11 @@ impl<'a> Tiles<'a> {
         let maps = self.maps;
         let (inputs, width) = (maps.in_channels, maps.out_channels);
         let (image, output) = (maps.image(), maps.places() * width);
-        let (filters, x_wanted) = (transposed.map(|weight| self.filters(weight)), transposed.is_some());
+        let (filters, x_wanted) =
+            (transposed.map(|weight| self.transposed_filters(weight)), transposed.is_some());
         if self.has_many_channels() {
-            return self.gradients_by_place(x, filters.as_deref(), dy, weight_wanted);
+            return self.gradients_by_place(x, filters.as_ref(), dy, weight_wanted);
         }
-        let filters = filters.unwrap_or_default();
         // Whole images, so that no two tasks add to the same pixel.
         let chunks = Chunks::few(maps.images, SMALLEST_CHUNK.div_ceil(maps.places().max(1)));
         let mut dx = Buffer::new(if x_wanted { maps.images * image } else { 0 });
@@ -267,7 +294,7 @@ impl<'a> Tiles<'a> {
                 let dx = x_wanted.then(|| unsafe { dx.slice(images.start * image..images.end * image) });
                 // SAFETY: each chunk has its own sums.
                 let dweight = weight_wanted.then(|| unsafe { dweight.part(index) });
-                self.write_gradients(x, &filters, dy, dx, dweight);
+                self.write_gradients(x, dy, filters.as_ref().zip(dx), dweight);
             });
         }
         let shape = [maps.images, maps.input[0], maps.input[1], inputs];
@@ -278,20 +305,19 @@ impl<'a> Tiles<'a> {
         [dx, dweight]
     }
 
-    /// The gradients of the images that `x`, `dy` and `dx` hold.
+    /// The gradients of the images that `x`, `dy` and `dx` hold; for dx, the transposed filters are needed.
     fn write_gradients(
         &self,
         x: &[f32],
-        filters: &[f32],
         dy: &[f32],
-        mut dx: Option<&mut [f32]>,
+        mut dx: Option<(&Filters, &mut [f32])>,
         dweight: Option<&mut [f32]>,
     ) {
         let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
         let tile_count = self.count(dy.len() / (self.maps.places() * width).max(1));
         let most = self.at_a_time(CACHED_BACKWARD).min(tile_count).max(1);
         let mut du = vec![0.0; if dweight.is_some() { self.form.places() * inputs * width } else { 0 }];
-        if let Some(dx) = &mut dx {
+        if let Some((_, dx)) = &mut dx {
             dx.fill(0.0);
         }
         // The memory of v holds the gradient of v afterwards.
@@ -302,7 +328,7 @@ impl<'a> Tiles<'a> {
                     self.transform(x, tiles.clone(), v);
                     self.add_to_du(v, dm, tiles.len(), &mut du);
                 }
-                if let Some(dx) = &mut dx {
+                if let Some((filters, dx)) = &mut dx {
                     self.add_to_dx(filters, dm, tiles, v, dx);
                 }
             }
@@ -318,18 +344,20 @@ impl<'a> Tiles<'a> {
     fn add_to_du(&self, v: &[f32], dm: &[f32], count: usize, du: &mut [f32]) {
         let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
         for (index, du) in du.chunks_exact_mut(inputs * width).enumerate() {
-            let (v, dm) = (place(v, index, count, inputs), place(dm, index, count, width));
+            let (v, dm) = (self.place(v, index, count, inputs), self.place(dm, index, count, width));
             let du = MatrixMut::row_major(du, width);
-            gemm(du, Epilogue::Accumulate, 1.0, v.transposed(), dm, false);
+            v.multiply_columns(du, Epilogue::Accumulate, dm, |du, epilogue, scale, v, dm| {
+                gemm(du, epilogue, scale, v, dm, false);
+            });
         }
     }
 
     /// Adds the gradients of some tiles, `dv = dm u^T` transformed back, to the gradients of their pixels.
-    fn add_to_dx(&self, filters: &[f32], dm: &[f32], tiles: Range<usize>, dv: &mut [f32], dx: &mut [f32]) {
+    fn add_to_dx(&self, filters: &Filters, dm: &[f32], tiles: Range<usize>, dv: &mut [f32], dx: &mut [f32]) {
         let (inputs, width, count) = (self.maps.in_channels, self.maps.out_channels, tiles.len());
         for index in 0..self.form.places() {
-            let (dm, u) = (place(dm, index, count, width), self.transposed_filter(filters, index));
-            gemm(place_mut(dv, index, count, inputs), Epilogue::Overwrite, 1.0, dm, u, false);
+            let (dm, dv) = (self.place(dm, index, count, width), place_mut(dv, index, count, inputs));
+            filters.multiply(index, dv, dm, |dv, dm, u| gemm(dv, Epilogue::Overwrite, 1.0, dm, u, false));
         }
         for (index, tile) in tiles.enumerate() {
             let gradients = &dv[index * inputs..];
@@ -357,9 +385,17 @@ mod tests {
         let side = |side: usize| {
             let (input, output) = ([side; 2], [side; 2]);
             let kernel = Kernel { size: 3, stride: 1, padding: 1 };
-            Tiles::new(&Maps { kernel, images: 1, input, output, in_channels: 16, out_channels: 16 })
-                .form
-                .side
+            Tiles::new(&Maps {
+                kernel,
+                bfloat16: None,
+                images: 1,
+                input,
+                output,
+                in_channels: 16,
+                out_channels: 16,
+            })
+            .form
+            .side
         };
         assert_eq!([2, 5, 6, 7, 8, 12, 32].map(side), [2, 2, 2, 4, 4, 4, 4]);
     }
@@ -380,6 +416,7 @@ mod tests {
         ] {
             let maps = Maps {
                 kernel,
+                bfloat16: None,
                 images,
                 input: [rows, columns],
                 output: [rows, columns],
@@ -397,9 +434,15 @@ mod tests {
                 .collect();
             let outputs = maps.outputs(&x, &weight);
             let gradients = maps.gradients(&x, &weight, &dy, [true; 2]);
-            // The factors of larger tiles, up to 8, cost a little more than two bits.
-            for (form, bound) in [(&two::FORM, 1e-5), (&four::FORM, 5e-5)] {
-                let (tiles, case) = (Tiles { maps: &maps, form }, format!("{maps:?}, {}", form.side));
+            // The factors of larger tiles, up to 8, cost a little more than two bits; rounding, all but eight.
+            let rounded = Maps { bfloat16: Bfloat16::find(), ..maps };
+            for (maps, form, bound) in [
+                (&maps, &two::FORM, 1e-5),
+                (&maps, &four::FORM, 5e-5),
+                (&rounded, &two::FORM, 0.01),
+                (&rounded, &four::FORM, 0.03),
+            ] {
+                let (tiles, case) = (Tiles { maps, form }, format!("{maps:?}, {}", form.side));
                 assert_close(&tiles.convolve(&x, &weight), &outputs, bound, &case);
                 for wanted in [[true, true], [true, false], [false, true]] {
                     let transposed = wanted[0].then_some(transposed.as_slice());

@@ -1,6 +1,9 @@
 //! The transforms of Winograd's convolution: pixels, taps and products of one tile to and fro, [`LANES`] channels at a
 //! time in registers.
 
+use crate::cpu::gemm::Bfloat16;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::gemm::bfloat16::halves;
 use crate::cpu::simd::{LANES, vectorized};
 use crate::cpu::threads::Shared;
 use std::mem::MaybeUninit;
@@ -39,6 +42,10 @@ pub(super) struct Form {
     pub(super) transform_pixels: fn(&[&[f32]], &mut [f32], usize),
     /// `A dy A^T`, from the gradients of the outputs.
     pub(super) transform_gradients: fn(&[&[f32]], &mut [f32], usize),
+    /// [`transform_pixels`](Self::transform_pixels), rounded to bfloat16.
+    pub(super) round_pixels: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
+    /// [`transform_gradients`](Self::transform_gradients), rounded to bfloat16.
+    pub(super) round_gradients: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
     /// `A^T m A`, from the products to the outputs.
     pub(super) write_outputs: TransformBack,
     /// Adds `B dv B^T` to the gradients of the pixels.
@@ -157,6 +164,25 @@ macro_rules! parts {
     )*};
 }
 
+/// Defines functions that write numbers rounded to bfloat16, compiled for the CPUs that their first argument proves.
+macro_rules! rounding {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {$(
+        fn $name(bfloat16: Bfloat16, $($argument: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+                fn compiled($($argument: $type),*) $body
+
+                let _ = bfloat16;
+                // SAFETY: the CPU has these instructions, as the value proves.
+                unsafe { compiled($($argument),*) }
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            match bfloat16 {}
+        }
+    )*};
+}
+
 /// The [`Form`] of tiles with `$side` by `$side` outputs, and the transforms of its module, which holds their one-dimensional
 /// parts.
 macro_rules! form {
@@ -168,6 +194,8 @@ macro_rules! form {
             weight_gradient,
             transform_pixels,
             transform_gradients,
+            round_pixels,
+            round_gradients,
             write_outputs,
             add_to_pixels,
         };
@@ -181,6 +209,24 @@ macro_rules! form {
             ToPixels = to_pixels: REACH => REACH;
             OfOutputs = of_outputs: $side => REACH;
             ToOutputs = to_outputs: REACH => $side;
+        }
+
+        rounding! {
+            fn round_pixels(pixels: &[&[f32]], v: &mut [u16], plane: usize) {
+                for (channel, _) in vectors(pixels[0].len()) {
+                    both_ways::<OfPixels, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
+                        v[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
+                    });
+                }
+            }
+
+            fn round_gradients(outputs: &[&[f32]], dm: &mut [u16], plane: usize) {
+                for (channel, _) in vectors(outputs[0].len()) {
+                    both_ways::<OfOutputs, _, _>(|output| lanes(outputs[output], channel), |place, value| {
+                        dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
+                    });
+                }
+            }
         }
 
         vectorized! {

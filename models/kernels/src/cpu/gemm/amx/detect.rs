@@ -81,7 +81,7 @@ impl Amx {
     }
 
     /// Whether plain code stands in for AMX's instructions, as in some tests.
-    pub(super) fn is_emulated(self) -> bool {
+    pub(in crate::cpu::gemm) fn is_emulated(self) -> bool {
         #[cfg(test)]
         return self.emulated;
         #[cfg(not(test))]

@@ -32,6 +32,12 @@ pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Amx> {
     if rows >= 96 && inner >= 64 && columns >= 64 { Amx::find() } else { None }
 }
 
+/// Whether the CPU has AMX, and may use it.
+pub(super) fn is_present() -> bool {
+    // Plain code that stands in for it, in tests, is no reason to do without other instructions.
+    Amx::find().is_some_and(|amx| !amx.is_emulated())
+}
+
 /// AMX, if the CPU has it and the left factor has so few rows that it should be packed once, and the right factor by
 /// each task for its own columns: a few rows do not make up for packing the right factor to memory and reading it back.
 pub(super) fn few_rows(rows: usize, inner: usize, columns: usize) -> Option<Amx> {
