@@ -6,7 +6,8 @@ use anyhow::Result;
 use burn::tensor::Device;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vitrine_models::weights::Layout;
+use vitrine_models::VisionTransformer;
+use vitrine_models::weights::{self, Layout};
 
 use super::Status;
 use crate::Classifier;
@@ -24,7 +25,7 @@ use crate::model_file::{self, ModelCard};
 use crate::predict::Views;
 use crate::text::{count, shell_word};
 use crate::usage::usage;
-use crate::weights_file::Precision;
+use crate::weights_file::{self, Precision};
 
 /// Make a model file from another library's weights; `--layout` names the libraries.
 ///
@@ -75,12 +76,13 @@ pub(super) struct Import {
     #[arg(long, value_name = "X", value_parser = share)]
     crop: Option<f64>,
     /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with
-    /// paths relative to the list. No model is written if they differ.
+    /// paths relative to the list. The weights are compared as they are to be stored, and no model is written if they differ.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
-    /// How far a logit may be off with --verify, relative to the image's largest logit.
-    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = above_zero_f64, requires = "verify")]
-    tolerance: f64,
+    /// How far a logit may be off with --verify, relative to the image's largest logit; by default 0.001, or 0.01 with --dtype f16 and
+    /// 0.1 with bf16, which round the weights.
+    #[arg(long, value_name = "X", value_parser = above_zero_f64, requires = "verify")]
+    tolerance: Option<f64>,
     /// How the weights are stored.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     dtype: Precision,
@@ -94,8 +96,13 @@ impl Import {
     /// within the tolerance.
     fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
         let differences = verify::compare(classifier, expected)?;
+        let tolerance = self.tolerance.unwrap_or(match self.dtype {
+            Precision::F32 => 1e-3,
+            Precision::F16 => 1e-2,
+            Precision::Bf16 => 0.1,
+        });
         for one in &differences {
-            let verdict = if one.relative <= self.tolerance { "equal" } else { "DIFFERENT" };
+            let verdict = if one.relative <= tolerance { "equal" } else { "DIFFERENT" };
             outln!(
                 "{}: {verdict}, largest difference {:.1e}, relative {:.1e}",
                 one.image.display(),
@@ -103,7 +110,17 @@ impl Import {
                 one.relative
             )?;
         }
-        Ok(differences.iter().all(|one| one.relative <= self.tolerance))
+        Ok(differences.iter().all(|one| one.relative <= tolerance))
+    }
+
+    /// The model with its weights as they are to be stored.
+    fn as_stored(&self, model: VisionTransformer) -> Result<VisionTransformer> {
+        if self.dtype == Precision::F32 {
+            return Ok(model);
+        }
+        let tensors = weights::to_timm(&model).into_iter();
+        let tensors = tensors.map(|tensor| weights_file::rounded(tensor, self.dtype));
+        Ok(weights::from_timm(model, tensors.collect::<Result<_>>()?)?)
     }
 
     pub(super) fn run(&self) -> Result<Status> {
@@ -136,7 +153,8 @@ impl Import {
             self.verify.as_deref().map(|path| verify::read(path, card.classes.len())).transpose()?;
         if let Some(expected) = expected {
             // The library answers for the image alone, also where the file says that `classify` adds its mirror image.
-            let classifier = Classifier::new(card.clone(), model.clone(), &device::select(Some("cpu"))?.0)
+            let stored = self.as_stored(model.clone())?;
+            let classifier = Classifier::new(card.clone(), stored, &device::select(Some("cpu"))?.0)
                 .with_views(Views::One)?;
             if !self.agrees(&classifier, expected)? {
                 note!("{}: not written, because the logits differ", self.output.display());

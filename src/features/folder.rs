@@ -15,7 +15,7 @@ use crate::predict::Views;
 use crate::weights_file::checksum;
 
 /// The version of the files' format, and of everything else that this program does to an image.
-const VERSION: (&str, u32) = (env!("CARGO_PKG_VERSION"), 5);
+const VERSION: (&str, u32) = (env!("CARGO_PKG_VERSION"), 6);
 
 /// The cache folder of this program: `VITRINE_CACHE`, or else `vitrine` in `XDG_CACHE_HOME` or in `~/.cache`. `None` if there
 /// is no home folder.

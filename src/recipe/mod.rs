@@ -58,7 +58,7 @@ pub struct Recipe {
     pub precision: Precision,
     /// The highest learning rate, which is reached at the end of the warm-up.
     pub learning_rate: f64,
-    /// The learning rate at the end of the run, as a share of the highest.
+    /// The learning rate at the end of the run, as a share of the highest. A run of one update has the highest.
     pub final_learning_rate: f64,
     /// Share of the run in which the learning rate rises linearly from 0.
     pub warmup: f64,

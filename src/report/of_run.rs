@@ -18,10 +18,10 @@ use crate::events::{EpochRow, Event, clock};
 use crate::model_file::{self, ModelCard};
 use crate::predict::{Predictor, Views};
 use crate::recipe::Metric;
-use crate::run_folder::{RunConfig, RunFolder};
+use crate::run_folder::{BadFiles, RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::text::count;
-use crate::train::{Progress, Trained, part};
+use crate::train::{Progress, Trained, add_undecodable, part};
 
 /// The result of a finished run.
 #[derive(Clone, Debug)]
@@ -104,12 +104,25 @@ pub fn of_run(
     let caveats: Vec<Caveat> =
         caveats.map(|caveat| if in_series { caveat.in_series() } else { caveat }).collect();
     let map = run.map(measured.get(&Split::Val));
+    note_undecodable((folder, config), &measured, &mut bad_files)?;
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
         let bad = (predicted.bad.as_slice(), samples.len());
         bad_files.judge(config.recipe.bad_file_limit, *split, bad, runtime.events)?;
     }
     Ok(RunReport { split, metrics: result.metrics.clone(), line: run.line(split, result), caveats })
+}
+
+/// Notes in the state of the run which of the measured images cannot be decoded. The test images are read for the first time.
+fn note_undecodable(
+    (folder, config): (&RunFolder, &RunConfig),
+    measured: &BTreeMap<Split, MeasuredSplit>,
+    bad_files: &mut BadFiles,
+) -> Result<()> {
+    for MeasuredSplit { samples, predicted, .. } in measured.values() {
+        bad_files.note(samples, &predicted.bad, &config.limits());
+    }
+    add_undecodable(folder.path(), bad_files.take_noted())
 }
 
 impl ReportedRun<'_> {

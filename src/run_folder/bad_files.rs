@@ -1,7 +1,10 @@
-//! The limit on unreadable images in each split of a run, and the warning about those within the limit.
+//! The limit on unreadable images in each split of a run, the warning about those within the limit, and the notes by which a resumed run
+//! does without them.
+
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Result, bail};
-use vitrine_datasets::{BadFile, Inventory, Split};
+use vitrine_datasets::{BadFile, ContentKey, DecodeLimits, Inventory, Sample, Split};
 
 use crate::events::{Event, EventSink, adjective};
 use crate::flags::described;
@@ -10,10 +13,15 @@ use crate::flags::described;
 /// remain: they are at most a tenth of the split, and a limit of 0 tolerates none.
 const ALWAYS_TOLERATED: usize = 5;
 
-/// The number of unreadable images in each split that was already reported to the user, so that no warning is repeated.
+/// The unreadable images of a run, as far as it has met them.
 #[derive(Clone, Debug, Default)]
 pub struct BadFiles {
+    /// Their number in each split that was already reported to the user, so that no warning is repeated.
     reported: [usize; Split::ALL.len()],
+    /// The names of those that were noted.
+    noted: HashSet<String>,
+    /// The content keys of those among them that cannot be decoded.
+    undecodable: BTreeSet<ContentKey>,
 }
 
 impl BadFiles {
@@ -71,6 +79,27 @@ impl BadFiles {
         let (unreadable, first) = (bad.len(), first.clone());
         Ok(Some(Event::UnreadableImages { split, unreadable, images: total, first }))
     }
+
+    /// Notes the content of the unreadable images `bad` of `samples`, if they can never be decoded: a resumed run needs none of their
+    /// files.
+    pub fn note(&mut self, samples: &[Sample], bad: &[BadFile], limits: &DecodeLimits) {
+        let names = bad.iter().map(|bad| bad.name.as_str());
+        let new: HashSet<&str> = names.filter(|name| !self.noted.contains(*name)).collect();
+        if new.is_empty() {
+            return;
+        }
+        // One that a network drive did not give at that moment is no such image.
+        let lost = samples.iter().filter(|sample| {
+            new.contains(sample.source.name().as_str()) && sample.source.decode(limits).is_err()
+        });
+        self.undecodable.extend(lost.map(|sample| ContentKey::of(&sample.source, limits)));
+        self.noted.extend(new.into_iter().map(str::to_owned));
+    }
+
+    /// The content keys of the images that were [noted](Self::note) since the last call.
+    pub fn take_noted(&mut self) -> BTreeSet<ContentKey> {
+        std::mem::take(&mut self.undecodable)
+    }
 }
 
 /// The unreadable images of a split before training, as far as the first bytes of a file show that it is unreadable, and
@@ -89,10 +118,11 @@ fn allowed(total: usize, limit: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use vitrine_datasets::Fault;
+    use vitrine_datasets::{Fault, ImageSource};
 
     use super::*;
     use crate::events::Quiet;
+    use crate::run_folder::testing::drawn;
 
     #[test]
     fn a_few_are_tolerated_in_a_small_split_and_a_share_in_a_large_one() {
@@ -118,5 +148,23 @@ mod tests {
         for part in ["12 of 16 test images", "0.png: cut short", "--bad-file-limit"] {
             assert!(message.contains(part), "{message} lacks {part}");
         }
+    }
+
+    #[test]
+    fn the_content_of_what_cannot_be_decoded_is_noted_once() {
+        let limits = DecodeLimits::default();
+        let mut samples = drawn([2, 0, 0]).train;
+        let bytes = b"\x89PNG\r\n\x1a\n".as_slice().into();
+        let source = ImageSource::Encoded { name: "cut.png".to_owned(), bytes };
+        let key = ContentKey::of(&source, &limits);
+        samples.push(Sample { labels: 0.into(), source });
+        let fault = Fault::Other("not at that moment".to_owned());
+        let bad: Vec<BadFile> =
+            samples.iter().map(|sample| BadFile::new(sample.source.name(), &fault)).collect();
+        let mut files = BadFiles::default();
+        files.note(&samples, &bad, &limits);
+        assert_eq!(files.take_noted(), BTreeSet::from([key]));
+        files.note(&samples, &bad, &limits);
+        assert!(files.take_noted().is_empty());
     }
 }

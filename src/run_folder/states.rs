@@ -73,6 +73,22 @@ pub fn save(
     Ok(())
 }
 
+/// Saves the valid state of a run once more, with files that `write` writes in place of its own.
+///
+/// # Errors
+/// If the valid state is damaged, or as for [`save`].
+pub fn save_again(run: &Path, position: Position, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let valid = open(run)?;
+    let copy_and_write = |folder: &Path| -> Result<()> {
+        for entry in fs::read_dir(&valid)? {
+            let entry = entry?;
+            fs::copy(entry.path(), folder.join(entry.file_name()))?;
+        }
+        write(folder)
+    };
+    save(run, position, copy_and_write, None)
+}
+
 /// Adds the checksums to the files of a state, and waits until all are on the disk.
 fn seal(folder: &Path) -> Result<()> {
     fs::write(folder.join(CHECKSUMS), toml::to_string(&checksums(folder)?)?)?;
@@ -287,6 +303,25 @@ mod tests {
         }
         remove_states(root.path(), None).unwrap();
         assert!(!root.path().join(&new).exists() && root.path().join("backup").is_dir());
+    }
+
+    #[test]
+    fn a_state_is_saved_again_with_another_file_and_the_others_as_they_were() {
+        let run = tempfile::tempdir().unwrap();
+        let position = Position { updates: 1, epoch: 0 };
+        let write =
+            |folder: &Path, name: &str, text: &str| -> Result<()> { Ok(fs::write(folder.join(name), text)?) };
+        let both = |folder: &Path| -> Result<()> {
+            write(folder, "weights", "1 2 3")?;
+            write(folder, "progress", "a")
+        };
+        save(run.path(), position, both, None).unwrap();
+        save_again(run.path(), position, |folder| write(folder, "progress", "b")).unwrap();
+        let folder = open(run.path()).unwrap();
+        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!([text("weights"), text("progress")], ["1 2 3", "b"]);
+        fs::write(folder.join("weights"), "1 2 4").unwrap();
+        assert!(save_again(run.path(), position, |_| Ok(())).is_err(), "a damaged state stays one");
     }
 
     #[test]

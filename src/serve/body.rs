@@ -81,11 +81,10 @@ pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Res
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let images = match kind.as_str() {
         "multipart/form-data" => form(parts, body, queue).await?,
-        // A long text would keep all other requests waiting on this thread.
         "application/json" => {
-            check_objects(&body, queue)?;
-            let read = tokio::task::spawn_blocking(move || json(&body)).await;
-            read.map_err(|_| Refusal::bad("the JSON is not usable"))??
+            let (most, body) = apart(move || (most_images(&body), body)).await?;
+            queue.check_number(most)?;
+            apart(move || json(&body)).await??
         }
         image if AS_IT_IS.contains(&image) || image.starts_with("image/") => {
             if body.is_empty() {
@@ -177,15 +176,29 @@ async fn form(parts: Parts, body: Vec<u8>, queue: &Queue) -> Result<Vec<NamedIma
     Ok(images)
 }
 
-/// Checks that JSON is not made of more objects than there may be images, which would take many times its memory when it is read. Every
-/// object has a brace, or a bracket if it is a list of its values, and names hardly ever do.
-///
-/// # Errors
-/// 413 if there are more.
-fn check_objects(body: &[u8], queue: &Queue) -> Result<(), Refusal> {
-    let braces = body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
-    // Two are those of the outermost object and its list, and names may have as many as there are images.
-    queue.check_number(braces.saturating_sub(2) / 2)
+/// Computes something on another thread: a long text would keep all other requests waiting on this one.
+async fn apart<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(compute).await.map_err(|_| Refusal::bad("the JSON is not usable"))
+}
+
+/// The largest number of images that JSON may hold, which is that of its objects and lists within the outermost object and its list. It is
+/// known before the JSON is read, as many small objects would take many times the memory of their text. Brackets in names and other
+/// strings do not count.
+fn most_images(body: &[u8]) -> usize {
+    let (mut opened, mut in_string) = (0_usize, false);
+    let mut bytes = body.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_string = !in_string,
+            // A quotation mark after it does not end the string.
+            b'\\' if in_string => {
+                bytes.next();
+            }
+            b'{' | b'[' if !in_string => opened += 1,
+            _ => {}
+        }
+    }
+    opened.saturating_sub(2)
 }
 
 fn json(body: &[u8]) -> Result<Vec<NamedImage>, Refusal> {
@@ -220,10 +233,20 @@ mod tests {
         let queue = Queue::new(2, 1 << 20);
         for object in ["{}", "[null, \"\"]"] {
             let body = |objects: usize| format!("{{\"images\": [{}]}}", vec![object; objects].join(","));
-            assert!(check_objects(body(2).as_bytes(), &queue).is_ok());
-            let refusal = check_objects(body(6).as_bytes(), &queue).err().unwrap();
-            assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
+            let check = |objects| queue.check_number(most_images(body(objects).as_bytes()));
+            assert!(check(2).is_ok());
+            assert_eq!(check(3).err().unwrap().status, StatusCode::PAYLOAD_TOO_LARGE);
         }
+    }
+
+    #[test]
+    fn brackets_in_names_are_no_images() {
+        for name in ["[{[{", r#"\"[{"#, r"\\", r#"[\\\"{"#] {
+            let body = format!(r#"{{"images": [{{"name": "{name}", "data": ""}}, {{"data": ""}}]}}"#);
+            assert_eq!(most_images(body.as_bytes()), 2, "{body}");
+            assert_eq!(json(body.as_bytes()).map_err(|refusal| refusal.status).unwrap().len(), 2);
+        }
+        assert_eq!([&b""[..], b"3", b"\"[[[", b"{}"].map(most_images), [0; 4]);
     }
 
     #[tokio::test]

@@ -131,6 +131,7 @@ impl<'a> HeadFit<'a> {
         let probe = self.probing.probe(&model, wanted, &mut self.bad_files, self.runtime)?;
         let Some(probe) = probe else {
             self.progress.seconds = self.session.run_seconds();
+            self.progress.undecodable.append(&mut self.bad_files.take_noted());
             state::save_progress(self.folder.path(), &self.progress, None)?;
             return Ok(Outcome::Interrupted);
         };
@@ -212,10 +213,11 @@ impl<'a> HeadFit<'a> {
 
     /// Writes the model, its metrics, and the state of the finished run.
     fn keep(&mut self, model: VisionTransformer, probe: Probe) -> Result<()> {
-        let Self { config, progress, .. } = self;
+        let Self { config, progress, bad_files, .. } = self;
         let metrics = probe.metrics(&config.classes);
         let validation = best_epoch::validation(1, &metrics[1]);
         progress.seconds = self.session.run_seconds();
+        progress.undecodable.append(&mut bad_files.take_noted());
         progress.history = vec![probe.row(&metrics, 1, progress.seconds)];
         (progress.epoch, progress.updates, progress.finished) = (1, probe.fitted.convergence.steps, true);
         progress.best = Some(validation.clone());

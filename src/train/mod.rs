@@ -33,6 +33,7 @@ pub use trial::{Trial, affordable_images};
 pub(crate) use best_epoch::{score_of, standard_error};
 pub(crate) use measuring::part;
 pub(crate) use pixel_copies::pixel_remarks;
+pub(crate) use state::add_undecodable;
 
 #[cfg(test)]
 mod tests;

@@ -49,8 +49,15 @@ pub fn rest(done: f64, before: f64) -> f64 {
     ((done - before) / (1.0 - before).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
 }
 
+/// The learning rate of the last of the first `updates` updates of a run, with which the share `done` (0 to 1) of it is over. The
+/// only update of a run has the highest rate, as the first one has in PyTorch and timm without warm-up: the rate at which
+/// longer runs end would teach it next to nothing.
+pub fn rate_of_update(recipe: &Recipe, updates: usize, done: f64) -> f64 {
+    if updates <= 1 && done >= 1.0 { recipe.learning_rate } else { learning_rate(recipe, done) }
+}
+
 /// The learning rate at the share `done` (0 to 1) of the run.
-pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
+fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
     if done < recipe.warmup {
         // Never 0, so that even the first update learns.
         return recipe.learning_rate * (done / recipe.warmup).max(1e-3);
@@ -90,6 +97,17 @@ mod tests {
         close(learning_rate(&recipe, 0.6), 0.1 * (0.01 + 0.99 * 0.5));
         close(learning_rate(&recipe, 1.0), 0.001);
         assert!(learning_rate(&recipe, 0.0) > 0.0);
+    }
+
+    #[test]
+    fn the_only_update_of_a_run_has_the_highest_learning_rate() {
+        for warmup in [0.0, 0.2] {
+            let recipe = Recipe { learning_rate: 0.1, final_learning_rate: 0.0, warmup, ..Recipe::default() };
+            assert_eq!(rate_of_update(&recipe, 1, 1.0), 0.1);
+            for (updates, done) in [(1, 0.1), (1, 0.5), (2, 0.5), (2, 1.0)] {
+                assert_eq!(rate_of_update(&recipe, updates, done), learning_rate(&recipe, done));
+            }
+        }
     }
 
     #[test]

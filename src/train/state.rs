@@ -82,7 +82,7 @@ pub struct Progress {
     /// [`RunFolder::fixed`](crate::run_folder::RunFolder::fixed).
     #[serde(default)]
     pub fixed: BTreeMap<String, String>,
-    /// The content keys of the training and validation images that could not be decoded, which may be removed.
+    /// The content keys of the images that could not be decoded, which may be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub undecodable: BTreeSet<ContentKey>,
     /// Training results of the present attempt, from which it is judged whether the run learns.
@@ -223,6 +223,23 @@ fn write(folder: &Path, state: &State) -> Result<()> {
 fn write_progress(folder: &Path, progress: &Progress) -> Result<()> {
     // TOML keeps all bits of floats.
     Ok(fs::write(folder.join(PROGRESS), toml::to_string(progress)?)?)
+}
+
+/// Adds the content keys of images that cannot be decoded to the saved state of a run.
+///
+/// # Errors
+/// When `run` has no valid state, or a file cannot be written; the state then stays as it was.
+pub(crate) fn add_undecodable(run: &Path, mut keys: BTreeSet<ContentKey>) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut progress = progress(run)?;
+    if keys.is_subset(&progress.undecodable) {
+        return Ok(());
+    }
+    progress.undecodable.append(&mut keys);
+    let position = Position { updates: progress.updates, epoch: progress.epoch };
+    states::save_again(run, position, |folder| write_progress(folder, &progress))
 }
 
 /// Reads the progress record of the saved state in `run`, without its tensors.

@@ -23,7 +23,7 @@ use vitrine_datasets::open_regular;
 pub use checksum::checksum;
 use tensor::Storage;
 pub use tensor::StoredTensor;
-pub use writer::{Precision, narrow, save, save_with_bytes};
+pub use writer::{Precision, narrow, rounded, save, save_with_bytes};
 
 /// What the name of the scales of a tensor of bytes, one for each of its rows, has at the end.
 const SCALE: &str = "_scale";

@@ -159,15 +159,36 @@ fn sort_header(bytes: &mut [u8]) -> Result<()> {
 /// # Errors
 /// If a value is too large for the precision.
 pub fn narrow(name: &str, values: &[f32], precision: Precision) -> Result<Vec<u8>> {
-    match precision {
-        Precision::F32 => Ok(Vec::new()),
-        Precision::F16 => {
-            let largest = values.iter().filter(|v| v.is_finite()).fold(0.0f32, |m, v| m.max(v.abs()));
-            if largest > f16::MAX.to_f32() {
-                bail!("{name}: {largest} is too large for f16; use bf16 or f32");
-            }
-            Ok(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect())
+    check_range(name, values, precision)?;
+    Ok(match precision {
+        Precision::F32 => Vec::new(),
+        Precision::F16 => values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect(),
+        Precision::Bf16 => values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect(),
+    })
+}
+
+/// A tensor with the values that a file in a precision has of it.
+///
+/// # Errors
+/// If a value is too large for the precision.
+pub fn rounded(mut tensor: NamedTensor, precision: Precision) -> Result<NamedTensor> {
+    check_range(&tensor.name, &tensor.values, precision)?;
+    let round = |value: f32| match precision {
+        Precision::F32 => value,
+        Precision::F16 => f16::from_f32(value).to_f32(),
+        Precision::Bf16 => bf16::from_f32(value).to_f32(),
+    };
+    tensor.values.iter_mut().for_each(|value| *value = round(*value));
+    Ok(tensor)
+}
+
+/// Refuses values that are too large for a precision.
+fn check_range(name: &str, values: &[f32], precision: Precision) -> Result<()> {
+    if precision == Precision::F16 {
+        let largest = values.iter().filter(|v| v.is_finite()).fold(0.0f32, |m, v| m.max(v.abs()));
+        if largest > f16::MAX.to_f32() {
+            bail!("{name}: {largest} is too large for f16; use bf16 or f32");
         }
-        Precision::Bf16 => Ok(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect()),
     }
+    Ok(())
 }

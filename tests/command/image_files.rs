@@ -76,6 +76,20 @@ fn a_pattern_finds_hidden_files_and_folders_only_where_it_names_them() {
     named.code(1).stderr(contains("data/red/._0.png: "));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pattern_finds_files_whose_names_are_not_utf8() {
+    use std::os::unix::ffi::OsStrExt;
+    let images = Images::trained();
+    let name = std::ffi::OsStr::from_bytes(b"cl\xe9.png");
+    std::fs::rename(images.path("data/red/3.png"), images.path("data/red").join(name)).unwrap();
+    vitrine(&images)
+        .args(["classify", "run", "data/red/c*.png"])
+        .assert()
+        .success()
+        .stdout(contains(r"data/red/cl\xE9.png: red"));
+}
+
 #[test]
 fn unreadable_validation_images_are_counted_and_limited() {
     let images = Images::new();

@@ -102,6 +102,14 @@ fn results_go_to_a_file_whole_or_not_at_all() {
     run("classify run data --format text --output results.csv")
         .code(2)
         .stderr(contains("--format says text"));
+    for name in ["results.json", "results.TSV"] {
+        run(&format!("classify run data --output {name}"))
+            .code(2)
+            .stderr(contains("(.txt, .jsonl, .csv, .parquet)").and(contains("--format")));
+        assert!(!images.path(name).exists());
+    }
+    run("classify run data --format jsonl --output results.json").success();
+    run("classify run data --output results.log").success();
     fs::write(images.path("notes"), "mine").unwrap();
     run("classify run data --output notes").code(2).stderr(contains("only files whose names end in .txt"));
     run("classify run data --output run/model.safetensors").code(2).stderr(contains("the model itself"));

@@ -52,6 +52,39 @@ fn a_model_whose_logits_differ_from_the_expected_ones_is_not_written() {
 }
 
 #[test]
+fn weights_are_compared_as_they_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
+    image::save_buffer(path("image.png"), &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
+    let weights = fixture("timm_vit").join("weights.safetensors");
+    let formats = ["f32", "f16", "bf16"];
+    for dtype in formats {
+        import_command(&weights, &path(dtype)).args(["--dtype", dtype]).assert().success();
+        let classifier = Classifier::load(&path(dtype)).unwrap();
+        let logits = classifier.classify(&[ImageSource::File(path("image.png"))]).remove(0).unwrap();
+        let content = json!({ "image": "image.png", "logits": logits });
+        std::fs::write(path(&format!("{dtype}.json")), content.to_string()).unwrap();
+    }
+    let agrees = |dtype: &str, logits: &str, more: &[&str]| {
+        import_command(&weights, &path("model.safetensors"))
+            .args(["--dtype", dtype, "--verify"])
+            .arg(path(&format!("{logits}.json")))
+            .args(more)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    for dtype in formats {
+        assert!(agrees(dtype, "f32", &[]), "{dtype}: the library's logits, as far as it can have them");
+        for logits in formats {
+            assert_eq!(agrees(dtype, logits, &["--tolerance", "1e-5"]), dtype == logits, "{dtype} {logits}");
+        }
+    }
+}
+
+#[test]
 fn logits_are_those_of_the_image_alone_whatever_classify_adds() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

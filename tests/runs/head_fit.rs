@@ -80,6 +80,28 @@ fn a_fitted_head_is_an_ordinary_run_whose_features_are_computed_once() {
 }
 
 #[test]
+fn an_image_that_could_not_be_decoded_may_be_removed_before_the_fit_is_reported_or_repeated() {
+    let images = Images::trained();
+    // The header of an image that was cut off can be read.
+    let broken = images.path("data/red/3.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    fit(&images, "fitted", &["--bad-file-limit", "0.5"]);
+    fs::remove_file(&broken).unwrap();
+    fs::remove_file(images.path("fitted/report.html")).unwrap();
+    vitrine(&images).args(["train", "--resume", "fitted", "--threads", "1"]).assert().success();
+    assert!(images.path("fitted/report.html").is_file());
+    vitrine(&images).args(["train", "--config", "fitted", "--output", "again"]).assert().success();
+    // Others must be there.
+    fs::remove_file(images.path("data/red/4.png")).unwrap();
+    vitrine(&images)
+        .args(["train", "--config", "fitted", "--output", "without"])
+        .assert()
+        .code(1)
+        .stderr(contains("1 are gone").and(contains("4.png")));
+}
+
+#[test]
 fn a_damaged_cache_or_none_gives_the_same_model() {
     let images = Images::trained();
     fit(&images, "first", &[]);

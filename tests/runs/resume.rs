@@ -390,6 +390,27 @@ fn an_image_that_could_not_be_decoded_may_be_removed_before_the_run_goes_on() {
 }
 
 #[test]
+fn a_test_image_that_could_not_be_decoded_may_be_removed_before_the_run_goes_on() {
+    let images = Images::prepared();
+    for (class, color) in [("red", [200, 30, 30]), ("blue", [30, 30, 200])] {
+        images.fill(&format!("split/train/{class}"), color, 12);
+        images.fill(&format!("split/val/{class}"), color.map(|value: u8| value + 5), 4);
+        images.fill(&format!("split/test/{class}"), color.map(|value: u8| value + 10), 4);
+    }
+    let broken = images.path("split/test/red/3.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let arguments = "train split --model tiny.toml --epochs 1 --batch-size 8 --threads 1 --bad-file-limit 0.5 --output run";
+    vitrine(&images).args(arguments.split(' ')).assert().success();
+    fs::remove_file(&broken).unwrap();
+    resume(&images, "run", &["--epochs", "2"]).success().stderr(contains("epoch 2/2"));
+    vitrine(&images).args(["train", "--config", "run", "--output", "again"]).assert().success();
+    // Others must be there.
+    fs::remove_file(images.path("split/test/red/2.png")).unwrap();
+    resume(&images, "run", &["--epochs", "3"]).code(1).stderr(contains("1 are gone").and(contains("2.png")));
+}
+
+#[test]
 fn a_run_that_stopped_at_unreadable_images_goes_on_with_another_limit() {
     let images = Images::prepared();
     for (class, color) in [("red", [200, 30, 30]), ("blue", [30, 30, 200])] {

@@ -115,7 +115,7 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let mut decoder = decoder(format, bytes, limits)?;
     let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
-    let orientation = orientation::of_decoder(&mut decoder);
+    let orientation = orientation::of_decoder(&mut decoder, format, bytes);
     let color = decoder.color_type();
     let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
     // Convert to 8 bits before rotating, which needs a second copy of the image.

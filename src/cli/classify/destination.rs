@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::print::Format;
@@ -22,6 +22,9 @@ use crate::usage::usage;
 const JOB: &str = "job.json";
 /// The largest such file in an object store, in bytes: it has the paths of the command line.
 const LARGEST_JOB: u64 = 16 << 20;
+
+/// Extensions that promise a format which results do not have, and other than text.
+const OTHER_FORMATS: [&str; 3] = ["json", "ndjson", "tsv"];
 
 /// How often a description is looked for that another task writes, and the pause before the next time.
 const ATTEMPTS: usize = 20;
@@ -83,14 +86,25 @@ impl DestinationArgs {
     /// The format of the results: the `stated` one, the one that the name of `--output` says, or text.
     ///
     /// # Errors
-    /// If the name says another one than is stated.
+    /// If the name says another one than is stated, or one that results do not have.
     pub(super) fn format(&self, stated: Option<Format>) -> Result<Format> {
         // Parts have names of their own.
-        let named = match self.output.as_deref().filter(|_| self.shard.is_none()) {
-            Some(output) => output_file::format(output, stated)?,
-            None => stated,
+        let Some(output) = self.output.as_deref().filter(|_| self.shard.is_none()) else {
+            return Ok(stated.unwrap_or(Format::Text));
         };
-        Ok(named.unwrap_or(Format::Text))
+        if let Some(format) = output_file::format(output, stated)? {
+            return Ok(format);
+        }
+        let extension = output.extension().unwrap_or_default();
+        if OTHER_FORMATS.iter().any(|other| extension.eq_ignore_ascii_case(other)) {
+            let known = Format::value_variants().iter().map(|format| format!(".{}", format.extension()));
+            usage!(
+                "--output {}: its name says none of the formats of results ({}); choose another name, or say the format with --format",
+                output.display(),
+                known.collect::<Vec<_>>().join(", ")
+            );
+        }
+        Ok(Format::Text)
     }
 
     /// Checks that results can be written there, before anything is computed.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Error, anyhow};
-use glob::GlobError;
 use vitrine_datasets::{
     DatasetError, FileKind, ImageSource, LeftOut, Reason, is_archive_name, read_archive, read_archive_from,
     shown,
@@ -14,6 +13,7 @@ use vitrine_datasets::{
 
 use super::held::{Held, Taken};
 use super::hidden::NamedHidden;
+use super::pattern::Matches;
 use super::{Input, Shard, batches, folder};
 use crate::cli::output::note;
 use crate::predict::Asked;
@@ -136,16 +136,16 @@ impl Lister {
         let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else {
             return self.missing(path, anyhow!("no such file or folder"));
         };
-        let matches = match glob::glob(text) {
+        let matches = match Matches::of(text) {
             Ok(matches) => matches,
             Err(error) => return self.missing(path, anyhow!("not a valid pattern: {error}")),
         };
         // `**` finds what is in the folders by itself.
         let (named, finds_all) = (NamedHidden::of(text), text.contains("**"));
         let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all);
-        let is_found = |found: &Result<PathBuf, GlobError>| match found {
+        let is_found = |found: &Result<PathBuf, (PathBuf, io::Error)>| match found {
             Ok(path) => named.finds(path) && is_wanted(path),
-            Err(error) => named.finds(error.path()),
+            Err((path, _)) => named.finds(path),
         };
         let mut is_empty = true;
         for found in matches.filter(is_found) {
@@ -154,7 +154,7 @@ impl Lister {
             match found {
                 Ok(path) if is_folder => is_empty &= !self.images_of(folder::Folder::within(&path))?,
                 Ok(path) => self.named(path)?,
-                Err(error) => self.missing(error.path(), anyhow!("{}", error.error()))?,
+                Err((path, error)) => self.missing(&path, error.into())?,
             }
         }
         if is_empty {

@@ -6,6 +6,7 @@ mod folder;
 mod held;
 mod hidden;
 mod lister;
+mod pattern;
 mod shard;
 
 use std::path::{Path, PathBuf};

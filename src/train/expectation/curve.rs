@@ -46,6 +46,7 @@ impl MeasuredRun {
         Look {
             training: self.training,
             classes: self.classes,
+            chance: 1.0 / self.classes as f64,
             epochs: self.epochs,
             images: self.images,
             top1: self.linear_top1,
@@ -59,7 +60,7 @@ impl MeasuredRun {
     }
 }
 
-/// The accuracy to expect on new images, from 0 to 1.
+/// The accuracy to expect on new images, from 0 to 1, and not below chance.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Expected {
     /// The median.
@@ -117,6 +118,8 @@ fn by(runs: &[&MeasuredRun], look: &Look) -> Option<Expected> {
     let half = TENTH * variance.max(0.0).sqrt();
     let [top1, low, high] = [center, center - half, center + half].map(|value| 1.0 / (1.0 + (-value).exp()));
     let is_known = unknown <= KNOWN * RANGE.powi(2) && high - low <= WIDEST;
+    // What a few steps lose is known of longer runs alone.
+    let [top1, low, high] = [top1, low, high].map(|share: f64| share.max(look.chance));
     Some(Expected { top1, low, high, likest: (likest.name.clone(), likest.top1), is_known })
 }
 
@@ -203,5 +206,14 @@ mod tests {
         let reached = |epochs: f64| expected(&Look { epochs, ..look }).unwrap().top1;
         assert!(reached(3.0) < reached(10.0) && reached(10.0) < reached(100.0));
         assert!(reached(1000.0) - reached(100.0) < 0.04);
+    }
+
+    #[test]
+    fn of_very_short_runs_no_less_than_chance_is_expected() {
+        let look = Look { epochs: 0.01, ..table()[0].look() };
+        for chance in [0.1, 0.3] {
+            let Expected { top1, low, high, .. } = expected(&Look { chance, ..look }).unwrap();
+            assert_eq!([top1, low, high], [chance; 3]);
+        }
     }
 }

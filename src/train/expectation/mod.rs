@@ -37,6 +37,8 @@ struct Look {
     training: usize,
     /// The number of classes.
     classes: usize,
+    /// The share of the most frequent class, which a model reaches that has learned nothing else.
+    chance: f64,
     /// About the number of epochs of the run.
     epochs: f64,
     /// The number of images that were looked at.
@@ -130,8 +132,15 @@ fn look(training: &Loader, epochs: f64, config: &RunConfig) -> Result<Option<Loo
     let (Some(Judgment { top1, loss, .. }), true) = (choice.held_out, choice.is_complete) else {
         return Ok(None);
     };
-    let (training, images) = (training.len(), labels.len());
-    Ok(Some(Look { training, classes, epochs, images, top1, loss }))
+    let (training, images, chance) = (training.len(), labels.len(), largest_share(&labels, classes));
+    Ok(Some(Look { training, classes, chance, epochs, images, top1, loss }))
+}
+
+/// The share of the most frequent of the classes among some labels.
+fn largest_share(labels: &[usize], classes: usize) -> f64 {
+    let of_class = |class: usize| labels.iter().filter(|&&label| label == class).count();
+    let most = (0..classes).map(of_class).max().unwrap_or_default();
+    most as f64 / labels.len().max(1) as f64
 }
 
 /// The longest time of a look before a run of so many seconds.
@@ -192,7 +201,7 @@ mod tests {
         let of = |count: usize| looked(testing::drawn([count, 1, 1]).train, &config);
         let (look, said) = of(160);
         let look = look.unwrap();
-        assert_eq!((look.training, look.images, look.epochs), (160, 160, 5.0));
+        assert_eq!((look.training, look.images, look.epochs, look.chance), (160, 160, 5.0, 0.5));
         assert!(look.top1 > 0.6 && look.loss < 0.7, "{look:?}");
         assert!(said.len() == 1 && said[0].starts_with("expected accuracy: "), "{said:?}");
         assert_eq!(of(99), (None, Vec::new()));
@@ -203,7 +212,15 @@ mod tests {
 
     #[test]
     fn the_likest_run_is_named_or_the_accuracy_is_unknown() {
-        let look = Look { training: 1500, classes: 10, epochs: 30.0, images: 1000, top1: 0.49, loss: 1.6 };
+        let look = Look {
+            training: 1500,
+            classes: 10,
+            chance: 0.1,
+            epochs: 30.0,
+            images: 1000,
+            top1: 0.49,
+            loss: 1.6,
+        };
         let said = event(&look).to_string();
         assert!(said.starts_with("expected accuracy: about 6"), "{said}");
         assert!(

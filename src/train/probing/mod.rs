@@ -201,6 +201,7 @@ impl Probing {
         for (split, features) in splits.into_iter().zip(&features) {
             let bad = (&features.bad[..], split.samples.len());
             bad_files.judge(config.recipe.bad_file_limit, split.split, bad, runtime.events)?;
+            bad_files.note(&split.samples, &features.bad, &config.limits());
             ensure!(!features.indices.is_empty(), "none of the {} images can be read", split.split.as_str());
         }
         let mut mirrored = Vec::new();

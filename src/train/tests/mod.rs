@@ -191,6 +191,20 @@ fn accumulated_batches_give_one_update() {
 }
 
 #[test]
+fn a_run_of_one_update_has_the_highest_learning_rate() {
+    let rates = |epochs: usize| -> Vec<(usize, f64)> {
+        let (place, events) = (Place::new(), Kept::default());
+        let recipe = format!(
+            "batch_size = 8\nlearning_rate = 0.001\nfinal_learning_rate = 0.0\nwarmup = 0.5\nepochs = {epochs}\n"
+        );
+        let run = place.train(drawn([8, 6, 0]), &recipe, AskedLength::default(), &events);
+        run.progress.history.iter().map(|row| (row.step, row.learning_rate)).collect()
+    };
+    assert_eq!(rates(1), [(1, 0.001)]);
+    assert_eq!(rates(2), [(1, 0.001), (2, 0.0)], "the schedule of two updates");
+}
+
+#[test]
 fn steps_are_reported_to_a_sink_that_shows_them_and_change_nothing_else() {
     let told = |shows_steps| {
         let (place, events) = (Place::new(), Kept { shows_steps, ..Kept::default() });

@@ -14,7 +14,7 @@ use crate::seed::{Stream, stream};
 use crate::train::at_chance::{AtChance, Moment, dominant_classes};
 use crate::train::interrupt;
 use crate::train::phase::PhaseKind;
-use crate::train::schedule::{learning_rate, mixed_batches};
+use crate::train::schedule::{mixed_batches, rate_of_update};
 use crate::train::state::Progress;
 
 /// Losses are read back from the device after this many batches, or after every update if the event sink shows steps.
@@ -175,7 +175,7 @@ impl Trainer<'_> {
             results.into_iter().for_each(|result| pending.add(result));
         }
         let recipe = &self.phase.recipe;
-        let rate = learning_rate(recipe, self.attempt_done());
+        let rate = rate_of_update(recipe, self.state.progress.updates + 1, self.attempt_done());
         let updates = self.state.progress.attempt_updates() + 1;
         if !self.state.learner.update(recipe, rate, updates) {
             return Ok(None);

@@ -1,10 +1,9 @@
 //! The end of an epoch: validation, the choice of the best model, the metrics file, and a checkpoint.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
 use anyhow::Result;
-use vitrine_datasets::{BadFile, ContentKey, LoaderConfig, Split};
+use vitrine_datasets::{BadFile, LoaderConfig, Split};
 use vitrine_models::VisionTransformer;
 
 use super::{EpochOutcome, Trainer, diverged};
@@ -15,7 +14,7 @@ use crate::predict::Views;
 use crate::recipe::Recipe;
 use crate::train::card::card;
 use crate::train::measuring::affordable_images;
-use crate::train::schedule::learning_rate;
+use crate::train::schedule::rate_of_update;
 use crate::train::state::{Kept, Progress, Running};
 use crate::train::{best_epoch, flips, interrupt};
 
@@ -42,7 +41,8 @@ impl Trainer<'_> {
     /// Validates the model, decides whether to keep it, and writes the metrics of the epoch.
     fn end_epoch(&mut self) -> Result<()> {
         let (images_per_second, seen) = (self.session.images_per_second(), self.seen());
-        let learning_rate = learning_rate(self.recipe(), self.attempt_done());
+        let updates = self.state.progress.updates;
+        let learning_rate = rate_of_update(self.recipe(), updates, self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
         self.judge_bad_files(Split::Train, &running.bad, self.phase.batches.len())?;
         let model = self.state.learner.evaluated();
@@ -97,29 +97,12 @@ impl Trainer<'_> {
     fn judge_bad_files(&mut self, split: Split, bad: &[BadFile], total: usize) -> Result<()> {
         let limit = self.phase.recipe.bad_file_limit;
         self.bad_files.judge(limit, split, (bad, total), self.runtime.events)?;
-        self.note_undecodable(split, bad);
-        Ok(())
-    }
-
-    /// Notes the content of images of a split that could not be read, now or ever: a resumed run needs none of their files.
-    pub(super) fn note_undecodable(&mut self, split: Split, bad: &[BadFile]) {
-        let names = bad.iter().map(|bad| bad.name.as_str());
-        let new: HashSet<&str> = names.filter(|name| !self.noted.contains(*name)).collect();
-        if new.is_empty() {
-            return;
-        }
         let loader = match split {
             Split::Train => &self.phase.batches,
             Split::Val | Split::Test => &self.validation.loader,
         };
-        let limits = self.config.limits();
-        // One that a network drive did not give at that moment is no such image.
-        let lost = loader.samples().iter().filter(|sample| {
-            new.contains(sample.source.name().as_str()) && sample.source.decode(&limits).is_err()
-        });
-        let keys = lost.map(|sample| ContentKey::of(&sample.source, &limits));
-        self.state.progress.undecodable.extend(keys);
-        self.noted.extend(new.into_iter().map(str::to_owned));
+        self.bad_files.note(loader.samples(), bad, &self.config.limits());
+        Ok(())
     }
 
     /// Restricts validation to as many images as the time limit allows.

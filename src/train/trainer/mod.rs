@@ -6,12 +6,11 @@ mod probe_first;
 mod restart;
 mod shared;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use vitrine_datasets::{ClassSizes, Dataset, Sample, Split};
+use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use self::shared::SharedUpdates;
 use super::at_chance::AtChance;
@@ -72,8 +71,6 @@ pub struct Trainer<'a> {
     state: State,
     best: BestModel,
     bad_files: BadFiles,
-    /// Names of the unreadable images that are noted in the progress record, if they cannot be decoded.
-    noted: HashSet<String>,
     session: Session,
     /// Updates that workers take part in.
     shared: Option<SharedUpdates<'a>>,
@@ -185,7 +182,6 @@ impl<'a> Trainer<'a> {
             runtime,
             best: BestModel::default(),
             bad_files: BadFiles::default(),
-            noted: HashSet::new(),
             shared: runtime.workers.map(|pool| SharedUpdates::new(pool, &device.device)),
             state,
         };
@@ -295,9 +291,10 @@ impl<'a> Trainer<'a> {
 
     /// Saves the state, and with it the best model since the last checkpoint.
     fn checkpoint(&mut self) -> Result<()> {
-        self.state.progress.seconds = self.session.run_seconds();
-        let bad = self.state.progress.running.bad.clone();
-        self.note_undecodable(Split::Train, &bad);
+        let progress = &mut self.state.progress;
+        progress.seconds = self.session.run_seconds();
+        self.bad_files.note(self.phase.batches.samples(), &progress.running.bad, &self.config.limits());
+        progress.undecodable.append(&mut self.bad_files.take_noted());
         state::save(self.folder.path(), &self.state, self.best.kept.as_ref())?;
         self.best.kept = None;
         self.session.saved();
