@@ -48,7 +48,7 @@ pub(super) struct Explain {
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
     /// Block whose attention is shown, from 0; by default the last one (with --method attention).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     block: Option<usize>,
     /// Show the attention of each head, and not their mean (with --method attention or pooling).
     #[arg(long)]
