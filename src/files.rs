@@ -115,7 +115,7 @@ pub fn is_inside(path: &Path, folder: &Path) -> bool {
 }
 
 /// The absolute path with symbolic links followed, for a path of which only the first components may exist.
-fn resolved(path: &Path) -> PathBuf {
+pub fn resolved(path: &Path) -> PathBuf {
     let path = absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     let Some((part, start)) = there else { return path };

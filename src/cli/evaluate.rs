@@ -112,7 +112,7 @@ struct Measured<'a> {
     left_out: usize,
     /// Number of measured images that the model was trained on; null if the model file does not state these images.
     trained_on: Option<usize>,
-    /// Whether the logits were averaged with those of mirror images.
+    /// Whether the logits were averaged with those of mirror images; left out if they were not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tta: bool,
 }

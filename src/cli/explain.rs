@@ -48,7 +48,7 @@ pub(super) struct Explain {
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
     /// Block whose attention is shown, from 0; by default the last one (with --method attention).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     block: Option<usize>,
     /// Show the attention of each head, and not their mean (with --method attention or pooling).
     #[arg(long)]
@@ -74,9 +74,21 @@ impl Explain {
         let device = self.device.select(log)?;
         let explainer = self.model.explainer(&device, log)?.with_limits(self.file_size.limits());
         let asked = self.asked(&explainer)?;
-        log.emit_warning(explainer.check_memory(self.batch_size)?);
+        // There may be fewer images than a batch can have.
+        let mut largest = 0;
+        let mut check_memory = |images: usize| -> Result<()> {
+            if images > largest {
+                largest = images;
+                log.emit_warning(explainer.check_memory(images)?);
+            }
+            Ok(())
+        };
+        let batches = self.inputs.batches(None, self.batch_size, self.file_size.limits())?;
+        let mut batches = batches.peekable();
+        check_memory(batches.peek().map_or(0, Vec::len))?; // before the folder is made
         let mut results = Results::new(OutputFolder::create(&self.output)?);
-        for batch in self.inputs.batches(None, self.batch_size, self.file_size.limits())? {
+        for batch in batches {
+            check_memory(batch.len())?;
             for (input, explanation) in explain(&explainer, batch, &asked) {
                 results.add(&input, explanation)?;
             }

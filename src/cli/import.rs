@@ -56,15 +56,15 @@ pub(super) struct Import {
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     /// Attention heads, if no file says how many: one number, or one per stage (3,6,12,24).
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true, value_parser = positive)]
     heads: Option<Vec<usize>>,
     /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default,
     /// what the files state or the shapes tell.
-    #[arg(long, value_name = "N", value_parser = image_size)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = image_size)]
     image_size: Option<[usize; 2]>,
     /// Side of a patch in pixels, if it is to be another than that of the weights: the patch embedding is resized by a pseudo-inverse
     /// (FlexiViT), and positions are resampled. Half the side makes four times the tokens.
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = positive)]
     patch_size: Option<usize>,
     /// Mean of each channel, from 0 to 1, if no file states it.
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = within(bounds::CHANNEL_MEAN), allow_hyphen_values = true)]
@@ -73,7 +73,7 @@ pub(super) struct Import {
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = within(bounds::CHANNEL_DEVIATION), allow_hyphen_values = true)]
     std: Option<Vec<f32>>,
     /// Share of the scaled image that is kept, above 0 and at most 1, if no file states it.
-    #[arg(long, value_name = "X", value_parser = share)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = share)]
     crop: Option<f64>,
     /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with
     /// paths relative to the list. The weights are compared as they are to be stored, and no model is written if they differ.
@@ -81,7 +81,7 @@ pub(super) struct Import {
     verify: Option<PathBuf>,
     /// How far a logit may be off with --verify, relative to the image's largest logit; by default 0.001, or 0.01 with --dtype f16 and
     /// 0.1 with bf16, which round the weights.
-    #[arg(long, value_name = "X", value_parser = above_zero_f64, requires = "verify")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = above_zero_f64, requires = "verify")]
     tolerance: Option<f64>,
     /// How the weights are stored.
     #[arg(long, value_enum, default_value_t = Precision::F32)]

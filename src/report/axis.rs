@@ -39,6 +39,14 @@ impl Axis {
         Self { low: first * step, high: last * step, ticks: ticks.map(|index| index * step).collect(), step }
     }
 
+    /// The axis, moved down by whole steps if it ends above `most`.
+    pub(super) fn up_to(self, most: f64) -> Self {
+        let Self { low, high, ticks, step } = self;
+        let down = step * ((high - most) / step - 1e-6).ceil().max(0.0);
+        let ticks = ticks.into_iter().map(|tick| tick - down).collect();
+        Self { low: low - down, high: high - down, ticks, step }
+    }
+
     /// Where a value lies between the ends of the axis, from 0 to 1.
     pub(super) fn fraction(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
@@ -103,6 +111,18 @@ mod tests {
                 labels.dedup();
                 assert_eq!(labels.len(), count, "{low}..{high}: {labels:?}");
             }
+        }
+    }
+
+    #[test]
+    fn an_axis_that_ends_above_the_most_is_moved_down() {
+        for (low, high, ends) in
+            [(1.0, 1.0, [0.98, 1.0]), (0.52, 0.99, [0.5, 1.0]), (0.26, 0.49, [0.25, 0.5])]
+        {
+            let axis = Axis::covering(low, high, 5.0, 0.0).up_to(1.0);
+            let found = [axis.low, axis.high];
+            assert!(found.iter().zip(ends).all(|(a, b)| (a - b).abs() < 1e-9), "{low}..{high}: {found:?}");
+            assert!((axis.ticks[0] - axis.low).abs() < 1e-9, "{:?}", axis.ticks);
         }
     }
 

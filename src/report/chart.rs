@@ -102,7 +102,9 @@ impl LineChart<'_> {
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let low = if self.unit == Unit::FromZero { low.min(0.0) } else { low };
-        (low <= high).then(|| Axis::covering(low, high, 5.0, 0.0))
+        let axis = (low <= high).then(|| Axis::covering(low, high, 5.0, 0.0))?;
+        // If all values are equal, an axis goes up from them, and there is nothing above 100%.
+        Some(if self.unit == Unit::Percent && high <= 1.0 { axis.up_to(1.0) } else { axis })
     }
 
     /// An axis from the first epoch to the last, with ticks at whole numbers.
@@ -237,6 +239,19 @@ mod tests {
         let axis = Axis::covering(1.0, 2.0, 5.0, 0.0);
         let svg = line(&curve, &axis, |index| index as f64).into_string();
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (1, 2));
+    }
+
+    #[test]
+    fn percentages_end_at_100() {
+        let chart = LineChart {
+            title: "Accuracy",
+            unit: Unit::Percent,
+            epochs: &[1, 2],
+            curves: vec![Curve::new("validation", vec![Some(1.0); 2])],
+            best: None,
+        };
+        let svg = chart.render().into_string();
+        assert!(svg.contains(">98%<") && svg.contains(">100%<") && !svg.contains("102%"), "{svg}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const NOTHING_COUNTS: &str = "nothing counts: all values are 0";
 pub struct Mistake {
     /// The sample's name, such as its file.
     pub name: String,
-    /// Name of the true class, or the names of several, separated by ` | `.
+    /// Name of the true class, or the names of several, separated by ` | `; empty if the sample has no label.
     pub truth: String,
     /// Name of the class that the model chose, or that it missed.
     pub class: String,
@@ -81,10 +81,13 @@ fn figure(mistake: &Mistake) -> Markup {
     let Mistake { name, confidence, image, overlay, .. } = mistake;
     let file = name.rsplit(is_separator).next().unwrap_or(name);
     let (truth, class) = (shortened(&mistake.truth, NAME_WIDTH), shortened(&mistake.class, NAME_WIDTH));
+    // Of images with several labels each, one may have none.
+    let has_label = !mistake.truth.is_empty();
     let (predicted, description) = if mistake.is_missed {
         (format!("not {class}"), format!("{truth}, where {class} was missed"))
     } else {
-        (class.clone().into_owned(), format!("{truth}, mistaken for {class}"))
+        let of = if has_label { &*truth } else { "an image without a label" };
+        (class.clone().into_owned(), format!("{of}, mistaken for {class}"))
     };
     html! {
         figure title=(name) {
@@ -99,7 +102,7 @@ fn figure(mistake: &Mistake) -> Markup {
                     span { (predicted) }
                     span class="confidence" { (percent(*confidence)) }
                 }
-                span class="truth" { "is " (truth) }
+                span class="truth" { @if has_label { "is " (truth) } @else { "has no label" } }
                 span class="file" { (shortened(file, NAME_WIDTH)) }
                 @if overlay.as_ref().is_some_and(|overlay| overlay.is_empty) {
                     span class="file" { (NOTHING_COUNTS) }

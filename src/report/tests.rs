@@ -161,6 +161,16 @@ fn maps_are_next_to_their_mistakes_and_explained_once() {
 }
 
 #[test]
+fn a_mistake_about_an_image_without_a_label_says_so() {
+    let mut run = Run::new(2, &names(3));
+    run.mistakes[0].truth = String::new();
+    let page = checked(&run.report());
+    assert_eq!(page.matches(">has no label<").count(), 1);
+    assert!(page.contains("alt=\"an image without a label, mistaken for class "), "{page}");
+    assert!(!page.contains(">is <"), "{page}");
+}
+
+#[test]
 fn many_classes_show_those_that_are_confused() {
     let run = Run::new(2, &names(2000));
     let page = checked(&run.report());

@@ -1,5 +1,6 @@
 //! The images in the body of a request: one as it is, several as a form, or as base64 in JSON.
 
+use std::path::Path;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
@@ -17,6 +18,9 @@ use vitrine_datasets::ImageSource;
 use super::refusal::Refusal;
 use super::state::Queue;
 
+/// The types of a TGA image, a format without a signature: programs do not agree on one.
+const TGA: [&str; 4] = ["image/x-tga", "image/x-targa", "image/tga", "image/targa"];
+
 /// The types of a body that is an image file, besides those of images. The last is what curl says of `--data-binary`.
 const AS_IT_IS: [&str; 3] = ["", "application/octet-stream", "application/x-www-form-urlencoded"];
 
@@ -33,21 +37,33 @@ pub(super) struct Images {
 pub(super) struct NamedImage {
     pub(super) name: Option<String>,
     bytes: Vec<u8>,
+    /// Whether it is a TGA image unless its bytes say otherwise.
+    is_tga: bool,
 }
 
 impl NamedImage {
+    /// An image of a list, whose name has the extension of its format.
+    fn listed(name: Option<String>, bytes: Vec<u8>) -> Self {
+        let extension = name.as_ref().and_then(|name| Path::new(name).extension());
+        let is_tga = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("tga"));
+        Self { name, bytes, is_tga }
+    }
+
     /// The image for the predictor.
     pub(super) fn source(self) -> ImageSource {
-        ImageSource::Encoded { name: UNNAMED.to_owned(), bytes: self.bytes.into() }
+        let name = if self.is_tga { UNNAMED_TGA } else { UNNAMED };
+        ImageSource::Encoded { name: name.to_owned(), bytes: self.bytes.into() }
     }
 }
 
-/// The name of every image in messages of the predictor.
+/// The name of every image in messages of the predictor, but for those of TGA, which are recognized by it.
 const UNNAMED: &str = "image";
+const UNNAMED_TGA: &str = "image.tga";
 
 /// A message of the predictor without the name.
 pub(super) fn without_name(message: &str) -> &str {
-    message.strip_prefix(UNNAMED).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message)
+    let without = |name: &str| message.strip_prefix(name)?.strip_prefix(": ");
+    without(UNNAMED).or_else(|| without(UNNAMED_TGA)).unwrap_or(message)
 }
 
 /// Images as JSON.
@@ -90,7 +106,7 @@ pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Res
             if body.is_empty() {
                 return Err(Refusal::bad("the body is empty: send the bytes of an image file"));
             }
-            let images = vec![NamedImage { name: None, bytes: body }];
+            let images = vec![NamedImage { name: None, bytes: body, is_tga: TGA.contains(&image) }];
             return Ok(Images { images, memory, is_single: true });
         }
         other => {
@@ -171,7 +187,7 @@ async fn form(parts: Parts, body: Vec<u8>, queue: &Queue) -> Result<Vec<NamedIma
             return Err(Refusal::bad(format!("the field `{field}` of the form holds no file")));
         };
         queue.check_number(images.len() + 1)?;
-        images.push(NamedImage { name: Some(name), bytes: field.bytes().await.map_err(failed)?.to_vec() });
+        images.push(NamedImage::listed(Some(name), field.bytes().await.map_err(failed)?.to_vec()));
     }
     Ok(images)
 }
@@ -208,7 +224,7 @@ fn json(body: &[u8]) -> Result<Vec<NamedImage>, Refusal> {
         let bytes = BASE64_STANDARD
             .decode(data)
             .map_err(|error| Refusal::bad(format!("images[{index}].data is not base64: {error}")))?;
-        Ok(NamedImage { name, bytes })
+        Ok(NamedImage::listed(name, bytes))
     };
     images.into_iter().enumerate().map(decoded).collect()
 }
@@ -261,6 +277,7 @@ mod tests {
     #[test]
     fn messages_lose_the_name_that_nobody_gave() {
         assert_eq!(without_name("image: cut short"), "cut short");
+        assert_eq!(without_name("image.tga: cut short"), "cut short");
         assert_eq!(without_name("images are wrong"), "images are wrong");
     }
 }

@@ -1,5 +1,8 @@
 //! `vitrine embed`: the files and lines it writes, and what it refuses.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
@@ -104,6 +107,40 @@ fn an_unreadable_image_is_named_and_has_no_row() {
         .code(1)
         .stderr(contains("nothing is written"));
     assert!(!images.path("none.npy").exists());
+}
+
+#[test]
+fn a_file_names_the_model_that_was_asked_and_not_one_that_took_its_place() {
+    let images = Images::trained();
+    let model = images.path("model.safetensors");
+    std::fs::copy(images.path("run/model.safetensors"), &model).unwrap();
+    let asked = vitrine::model_file::checksum(std::slice::from_ref(&model)).unwrap();
+    for output in ["rows.npy", "rows.safetensors"] {
+        std::fs::copy(images.path("run/model.safetensors"), &model).unwrap();
+        let mut process = Command::new(assert_cmd::cargo::cargo_bin("vitrine"))
+            .current_dir(images.path(""))
+            .args(["embed", "model.safetensors", "-", "--threads", "1", "--output", output])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut paths = process.stdin.take().unwrap();
+        paths.write_all(b"missing.png\n").unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        // The model is loaded before an image is looked for.
+        let mut line = String::new();
+        while !line.contains("missing.png") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the command has ended");
+        }
+        std::fs::remove_file(&model).unwrap();
+        paths.write_all(b"data/red/0.png\n").unwrap();
+        drop(paths);
+        assert_eq!(process.wait().unwrap().code(), Some(1), "an image is missing");
+        let stored = vitrine::embed::StoredEmbeddings::load(&images.path(output)).unwrap();
+        assert_eq!((stored.embeddings.len(), stored.description.model_sha256), (1, asked.clone()));
+    }
 }
 
 #[test]

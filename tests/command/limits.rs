@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use burn::tensor::Device;
 use predicates::prelude::*;
 use predicates::str::contains;
-use vitrine::model_file::{KEY, ModelCard, read};
+use vitrine::model_file::{self, KEY, ModelCard, read};
 use vitrine::weights_file::{Precision, save};
 use vitrine_datasets::Preprocessing;
 use vitrine_models::{ImageSize, ModelConfig, Position};
@@ -76,6 +77,24 @@ fn bench_refuses_a_model_file_by_its_header_before_it_reads_the_weights() {
         .assert()
         .code(1)
         .stderr(contains("GB of memory is needed"));
+}
+
+#[test]
+fn maps_of_a_single_image_need_no_memory_for_a_full_batch() {
+    let images = Images::trained();
+    let (card, _) = read(&images.path("run")).unwrap();
+    // The attention of each image has two million weights.
+    let model = ModelConfig { image_size: ImageSize::square(128), patch_size: 4, ..card.model };
+    let preprocessing = Preprocessing { image_size: [128; 2], ..card.preprocessing };
+    let card = ModelCard { model, preprocessing, ..card };
+    let model = card.model.init(&Device::default()).unwrap();
+    model_file::save(&images.path("wide.safetensors"), &card, &model, Precision::F32).unwrap();
+    vitrine(&images)
+        .args(["explain", "wide.safetensors", "data/red/0.png", "--output", "maps", "--batch-size", "60000"])
+        .assert()
+        .success()
+        .stderr(contains("memory").not());
+    assert!(images.path("maps/0.grad-cam.png").is_file());
 }
 
 #[test]

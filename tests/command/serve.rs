@@ -176,6 +176,26 @@ fn answers_are_those_of_the_other_commands_in_every_form() {
 }
 
 #[test]
+fn images_without_a_signature_are_recognized_by_their_type_or_name() {
+    let images = Images::trained();
+    let server = Server::start(&images, &["run"]);
+    // The header of a TGA file of 16 by 16 pixels in blue, green, and red, the first row at the top.
+    let header = [0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 16, 0, 24, 0x20];
+    let tga: Vec<u8> = [&header[..], &[40, 40, 210].repeat(256)].concat();
+    let label = |answer: Answer| answer.json()["results"][0]["predictions"][0]["label"].clone();
+    for kind in ["image/x-tga", "image/targa"] {
+        let kind = format!("Content-Type: {kind}\r\n");
+        assert_eq!(label(server.ask("POST", "/classify?top=1", &kind, &tga)), "red", "{kind}");
+    }
+    let (kind, body) = form(&[("red.TGA", tga.clone())]);
+    assert_eq!(label(server.ask("POST", "/classify", &kind, &body)), "red");
+    // Nothing else says so.
+    assert_eq!(server.post("/classify", &tga).status, 422);
+    let cut = server.ask("POST", "/classify", "Content-Type: image/x-tga\r\n", &tga[..9]);
+    assert!(cut.status == 422 && !cut.json()["error"].as_str().unwrap().contains("image.tga"));
+}
+
+#[test]
 fn what_cannot_be_meant_gets_a_status_and_a_reason() {
     let images = Images::trained();
     let server = Server::start(&images, &["colors=run", "--max-body-size", "4K", "--queue", "2"]);

@@ -145,6 +145,34 @@ fn a_file_of_embeddings_knows_its_images_in_another_folder() {
 }
 
 #[test]
+fn an_image_of_an_archive_is_not_compared_with_itself_however_the_archive_is_named() {
+    let images = Images::trained();
+    let mut archive = tar::Builder::new(std::fs::File::create(images.path("data.tar")).unwrap());
+    for path in ["red/0.png", "red/1.png", "blue/0.png", "blue/1.png"] {
+        archive.append_path_with_name(images.path(&format!("data/{path}")), path).unwrap();
+    }
+    archive.into_inner().unwrap();
+    std::fs::create_dir(images.path("outer")).unwrap();
+    vitrine(&images).args(["embed", "run", "data.tar", "--output", "rows.npy"]).assert().success();
+    for (folder, arguments) in [
+        ("", "similar run data.tar --in rows.npy --format jsonl"),
+        ("", "similar run ./data.tar --in rows.npy --format jsonl"),
+        ("outer", "similar ../run ../data.tar --in ../rows.npy --format jsonl"),
+    ] {
+        let output = vitrine(&images).current_dir(images.path(folder)).args(arguments.split(' ')).assert();
+        let text = String::from_utf8(output.success().get_output().stdout.clone()).unwrap();
+        for line in text.lines() {
+            let found: Value = serde_json::from_str(line).unwrap();
+            let path = found["path"].as_str().unwrap();
+            let similar = found["similar"].as_array().unwrap();
+            assert_eq!(similar.len(), 3, "all images but the image itself: {found}");
+            assert!(similar.iter().all(|other| !path.ends_with(other["path"].as_str().unwrap())), "{found}");
+        }
+        assert_eq!(text.lines().count(), 4);
+    }
+}
+
+#[test]
 fn embeddings_of_another_model_and_other_files_are_refused() {
     let images = Images::trained();
     vitrine(&images).args(["embed", "run", "data", "--output", "rows.npy"]).assert().success();

@@ -37,6 +37,8 @@ assert classifier.image_size == (32, 32) and "7 classes" in repr(classifier)
 for given in (images, [pathlib.Path(path) for path in images], [pathlib.Path(path).read_bytes() for path in images]):
     found = classifier.logits(given)
     assert found.dtype == np.float32 and np.array_equal(found, logits)
+for kind in (str, object):
+    assert np.array_equal(classifier.logits(np.array(images, kind)), logits)
 assert np.array_equal(classifier.embed(images), np.array(expected["embeddings"], np.float32))
 other_batches = vitrine.Classifier(str(folder / "model.safetensors"), batch_size=100).logits(images)
 assert np.allclose(other_batches, logits, atol=1e-5)
@@ -69,6 +71,7 @@ raises(TypeError, lambda: classifier.classify([color.astype(np.float32)]), "uint
 raises(TypeError, lambda: classifier.classify([color[None]]), "[1, 40, 60, 3]")
 raises(TypeError, lambda: classifier.classify([None]), "NoneType")
 raises(TypeError, lambda: classifier.classify(color), "list")
+raises(TypeError, lambda: classifier.classify(color.flatten()), "list")
 assert np.array_equal(classifier.logits(np.stack([color, color])), classifier.logits([color, color]))
 copied = pickle.loads(pickle.dumps(error))
 assert copied.index == error.index and str(copied) == str(error)

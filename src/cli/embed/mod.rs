@@ -126,6 +126,7 @@ impl Embed {
         let (offline, change) = (self.data_args.offline, ModelConfig::clone);
         let NamedModel { card, model, source, files, .. } =
             named_model::load(&self.model, offline, &device.device, change, &log)?;
+        let description = self.description(format, &source, &files)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.limits());
         let dataset = data.map(|data| self.dataset(data, &log)).transpose()?.flatten();
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
@@ -153,7 +154,23 @@ impl Embed {
         if let Some(dataset) = &dataset {
             dataset.add_left_out(&mut results)?;
         }
-        self.finish(results, format, (&source, &files), dataset.as_ref())
+        self.finish(results, format, description, dataset.as_ref())
+    }
+
+    /// What a file with an array says of the embeddings; `None` for other formats. It names the model that was just loaded: when all
+    /// images are embedded, another one may have taken its place, as in the folder of a run that goes on.
+    fn description(
+        &self,
+        format: Option<Format>,
+        source: &str,
+        files: &[PathBuf],
+    ) -> Result<Option<Description>> {
+        match format {
+            Some(Format::Npy | Format::Safetensors) => {
+                Ok(Some(Description::new(source, model_file::checksum(files)?, self.normalize)))
+            }
+            Some(Format::Jsonl | Format::Csv | Format::Parquet) | None => Ok(None),
+        }
     }
 
     /// Opens a data set; `None` for an archive that is none, and can still be one of images.
@@ -270,12 +287,12 @@ impl Embed {
         }
     }
 
-    /// Writes the files, which record the source of the model, and says what was written.
+    /// Writes the files, an array with its description, and says what was written.
     fn finish(
         &self,
         results: Results,
         format: Option<Format>,
-        (source, model): (&str, &[PathBuf]),
+        description: Option<Description>,
         dataset: Option<&DatasetImages>,
     ) -> Result<Status> {
         let Results { lines, rows, places, dim, count, unreadable, .. } = results;
@@ -286,11 +303,10 @@ impl Embed {
             output::unless_closed(lines.finish())?;
         }
         let mut embeddings = rows.unwrap_or_else(|| Embeddings::new(dim));
-        if let (Some(output), Some(format @ (Format::Npy | Format::Safetensors))) = (&self.output, format) {
-            let description = Description::new(source, model_file::checksum(model)?, self.normalize);
+        if let (Some(output), Some(description)) = (&self.output, description) {
             let stored = StoredEmbeddings { description, embeddings };
             match format {
-                Format::Npy => stored.save_npy(output)?,
+                Some(Format::Npy) => stored.save_npy(output)?,
                 _ => stored.save_safetensors(output)?,
             }
             embeddings = stored.embeddings;

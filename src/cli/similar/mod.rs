@@ -2,7 +2,7 @@
 
 mod known;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -24,7 +24,7 @@ use crate::embed::{
     normalize, similar_page,
 };
 use crate::events::EventSink;
-use crate::files::write_atomically;
+use crate::files::{resolved, write_atomically};
 use crate::flags::explained;
 use crate::model_file;
 use crate::named_model::NamedModel;
@@ -119,12 +119,12 @@ struct Searched {
 }
 
 impl Searched {
-    /// The file of a row. One that does not exist there may be where it is from here: the file of embeddings was moved, or the image
-    /// is no file at all.
+    /// The file of a row, or its place in an archive. One that does not exist there may be where it is from here: the file of embeddings
+    /// was moved, or the image is no file at all.
     fn file(&self, row: usize) -> PathBuf {
         let path = path_of_shown(&self.embeddings.paths[row]);
         let placed = self.base.as_ref().map(|base| base.join(&path));
-        placed.filter(|placed| placed.exists()).unwrap_or(path)
+        placed.filter(|placed| placed.ancestors().any(Path::is_file)).unwrap_or(path)
     }
 }
 
@@ -387,15 +387,14 @@ impl Similar {
 
 /// The most similar images for each query, without the file of the query itself.
 fn nearest(images: &Searched, queries: &Embeddings, top: usize) -> Vec<Vec<Neighbor>> {
-    let files: Vec<Option<PathBuf>> =
-        queries.paths.iter().map(|path| path_of_shown(path).canonicalize().ok()).collect();
+    let places: Vec<PathBuf> = queries.paths.iter().map(|path| resolved(&path_of_shown(path))).collect();
     // Names are compared first, because resolving a path takes as long as comparing hundreds of images.
     let is_itself = |query: usize, row: usize| {
         let [asked, other] =
             [&queries.paths[query], &images.embeddings.paths[row]].map(|path| path_of_shown(path));
         let has_its_name = asked.file_name() == other.file_name();
-        let is_its_file = || files[query].is_some() && files[query] == images.file(row).canonicalize().ok();
-        has_its_name && (asked == other && images.base.is_none() || is_its_file())
+        let is_at_its_place = || places[query] == resolved(&images.file(row));
+        has_its_name && (asked == other && images.base.is_none() || is_at_its_place())
     };
     images.embeddings.nearest(queries, top, |query, row| !is_itself(query, row))
 }
