@@ -356,6 +356,29 @@ fn programs_that_start_at_the_same_time_get_different_run_folders() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_that_nohup_has_started_outlives_its_session() {
+    let images = Images::prepared();
+    let mut child = Process::new("sh")
+        // As `nohup` does.
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(assert_cmd::cargo::cargo_bin!("vitrine"))
+        .current_dir(images.path(""))
+        .args(TRAIN)
+        .args(["--epochs", "400", "--output", "run"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !images.path("run/model.safetensors").is_file() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Process::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(images.path("run/report.html").is_file());
+}
+
 #[test]
 fn a_run_folder_that_another_program_is_training_in_is_refused() {
     let images = Images::prepared();
