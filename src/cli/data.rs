@@ -42,6 +42,14 @@ impl DataArgs {
         self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
     }
 
+    /// The absolute path of `--data-dir`, if it is given.
+    ///
+    /// # Errors
+    /// If the current folder is not known.
+    pub(super) fn stated_folder(&self) -> Result<Option<PathBuf>> {
+        Ok(self.data_dir.as_ref().map(std::path::absolute).transpose()?)
+    }
+
     /// Checks that the given options have an effect for `data`. `fetches` states whether the command may also download
     /// weights, because `--offline` then has an effect for any data set.
     ///

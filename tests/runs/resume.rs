@@ -268,6 +268,29 @@ fn a_run_is_resumed_from_any_working_directory_and_with_moved_data() {
 }
 
 #[test]
+fn a_run_remembers_the_new_folder_of_a_named_data_set() {
+    let images = Images::prepared();
+    images.folder("store/mnist");
+    fs::rename(images.path("data"), images.path("store/mnist/train")).unwrap();
+    let train = |more: &[&str]| vitrine(&images).args(["train", "--threads", "1"]).args(more).assert();
+    let named = ["mnist", "--data-dir", "store", "--model", "tiny.toml", "--epochs", "1"];
+    train(&[&named[..], &["--output", "run"]].concat()).success();
+    train(&[&named[..], &["--seeds", "2", "--output", "all"]].concat()).success();
+    fs::rename(images.path("store"), images.path("moved")).unwrap();
+    resume(&images, "run", &["--epochs", "2", "--offline"]).code(1).stderr(contains("mnist is not in"));
+    resume(&images, "run", &["--epochs", "2", "--data-dir", "moved"]).success();
+    resume(&images, "run", &["--epochs", "3", "--offline"]).success();
+    // A repeated run, and the missing one of a series.
+    fs::rename(images.path("moved"), images.path("third")).unwrap();
+    train(&["--config", "run", "--data-dir", "third", "--output", "again"]).success();
+    resume(&images, "again", &["--epochs", "4", "--offline"]).success();
+    fs::remove_dir_all(images.path("all/seed-1")).unwrap();
+    resume(&images, "all", &["--data-dir", "third"]).success();
+    fs::remove_dir_all(images.path("all/seed-1")).unwrap();
+    resume(&images, "all", &["--offline"]).success();
+}
+
+#[test]
 fn a_model_with_nan_weights_is_never_saved_as_the_best() {
     let images = Images::prepared();
     let assert = vitrine(&images)

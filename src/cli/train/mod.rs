@@ -169,10 +169,9 @@ impl Train {
         let log = Log::new(self.log_format, self.seeds.is_some() || self.folds.is_some());
         let mut earlier = self.config.as_deref().map(Earlier::open).transpose()?;
         let mut series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
-        if let Some(data) = &self.data {
-            earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data));
-            series.iter_mut().for_each(|series| series.move_data(data));
-        }
+        let (data, data_dir) = (self.data.as_deref(), self.data_args.stated_folder()?);
+        earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data, data_dir.as_deref()));
+        series.iter_mut().for_each(|series| series.move_data(data, data_dir.as_deref()));
         // The last bits of results depend on the number of threads, so a repeated or resumed run uses as many as
         // before.
         let before = earlier.as_ref().map(|earlier| &earlier.config).or(series.as_ref().map(Series::config));
@@ -313,7 +312,9 @@ impl Train {
             self.workers.ready(runtime.workers, config, runtime.events)?;
             self.dataset_of(config, false, runtime)
         };
-        let changes = Changes { length: self.length.length(), data: self.data.as_deref() };
+        let data_dir = self.data_args.stated_folder()?;
+        let data = self.data.as_deref();
+        let changes = Changes { length: self.length.length(), data, data_dir: data_dir.as_deref() };
         Ok(match Run::resume(run, changes, runtime, open)? {
             Resumed::Ready(run) => {
                 Resumed::Ready(Box::new(run.with_bad_file_limit(self.options.bad_file_limit)))
