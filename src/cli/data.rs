@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
+use vitrine_datasets::{Dataset, DatasetError, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
 
 use crate::cli::aliases;
 use crate::cli::output::note;
 use crate::events::EventSink;
-use crate::usage::usage;
+use crate::usage::{did_you_mean, usage};
 
 use super::file_size::FileSizeArgs;
 
@@ -99,10 +99,19 @@ impl DataArgs {
             max_file_bytes: self.file_size.limits().max_file_bytes,
             label_separator: self.label_separator,
         };
-        let dataset = vitrine_datasets::open(data, &options)?;
+        let dataset = vitrine_datasets::open(data, &options).map_err(corrected)?;
         crate::library::emit_warnings(&dataset, events);
         Ok(dataset)
     }
+}
+
+/// The error of a mistyped name with the one that is probably meant, or any other error as it is.
+fn corrected(error: DatasetError) -> Error {
+    let meant = match &error {
+        DatasetError::UnknownData { data, .. } => did_you_mean(data, vitrine_datasets::names()),
+        _ => String::new(),
+    };
+    if meant.is_empty() { error.into() } else { anyhow!("{error}{meant}") }
 }
 
 /// The mirror that the environment names, if it does.

@@ -11,6 +11,7 @@ type Case = (i32, &'static str, &'static [&'static str]);
 /// Files, folders, and models that are missing or cannot be used.
 const FILES: &[Case] = &[
     (1, "train nowhere", &["nowhere", "shapes"]),
+    (1, "train minst", &["'minst'", "did you mean mnist?"]),
     (1, "train empty", &["empty"]),
     (1, "train single", &["single", "red"]),
     (1, "train lopsided", &["blue"]),
