@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::{Dataset, DatasetError, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
+use vitrine_datasets::{
+    Dataset, DatasetError, DatasetInfo, DownloadProgress, OpenOptions, SourceKind, ValidationOrigin,
+};
 
 use crate::cli::aliases;
 use crate::cli::output::note;
@@ -90,7 +92,19 @@ impl DataArgs {
     }
 
     /// Opens a data set with the splits that it comes with, and reports its warnings as events.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or the given limit on the size of image files has no effect.
     pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
+        let dataset = self.reopen(data, events)?;
+        if self.file_size.max_file_size.is_some() {
+            check_files("--max-file-size", data, &dataset.info)?;
+        }
+        Ok(dataset)
+    }
+
+    /// [`Self::open`] of the data set of an earlier run, whose limit need not have an effect.
+    pub(super) fn reopen(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
             download: !self.offline,
@@ -133,6 +147,19 @@ fn url(text: &str) -> Result<String, String> {
     let is_url =
         ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme) && text.len() > scheme.len());
     if is_url { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
+}
+
+/// Checks that an option for image files has an effect.
+///
+/// # Errors
+/// If the images of the data set are no files.
+pub(super) fn check_files(option: &str, data: &str, info: &DatasetInfo) -> Result<()> {
+    match info.source {
+        SourceKind::Folder | SourceKind::Manifest | SourceKind::Archive => Ok(()),
+        SourceKind::Shapes | SourceKind::Idx | SourceKind::Cifar => {
+            usage!("{option} has no effect for {data}, whose images are no files: leave it out")
+        }
+    }
 }
 
 /// Checks that `--val-fraction` has an effect, if it is given.

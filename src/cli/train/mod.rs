@@ -17,7 +17,7 @@ use self::cache_args::CacheArgs;
 use self::recipe_args::{LengthArgs, RecipeArgs};
 use self::workers_args::WorkersArgs;
 use super::console::{Log, LogFormat};
-use super::data::{DataArgs, check_folds, check_val_fraction};
+use super::data::{DataArgs, check_files, check_folds, check_val_fraction};
 use super::{DeviceArgs, Status, ThreadArgs, interrupt};
 use crate::bounds;
 use crate::cli::aliases;
@@ -273,6 +273,7 @@ impl Train {
         }
         self.check_data(&self.data_args.folder(), data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
+        self.check_bad_file_limit(data, &dataset)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
         let new = NewRun {
@@ -357,7 +358,15 @@ impl Train {
                 path.display()
             );
         }
-        data_args.open(&source, runtime.events)
+        let dataset = data_args.reopen(&source, runtime.events)?;
+        self.check_bad_file_limit(&source, &dataset)?;
+        Ok(dataset)
+    }
+
+    /// Checks that `--bad-file-limit`, if it is given, has an effect.
+    fn check_bad_file_limit(&self, data: &str, dataset: &Dataset) -> Result<()> {
+        let stated = self.options.bad_file_limit;
+        stated.map_or(Ok(()), |_| check_files("--bad-file-limit", data, &dataset.info))
     }
 
     /// Opens the pretrained weights that a run's configuration names.
