@@ -33,6 +33,8 @@ pub struct Series {
     data: Option<String>,
     /// The folder of named data sets, if the user states one.
     data_dir: Option<PathBuf>,
+    /// The limit on unreadable images of the runs that are not complete, if the user states one.
+    bad_file_limit: Option<f64>,
 }
 
 /// The content of `series.toml`.
@@ -97,7 +99,7 @@ impl Series {
             usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
         let folder = create_folder(output, &plan, &first.data_name())?;
-        let series = Self { folder, plan, data: None, data_dir: None };
+        let series = Self::of(folder, plan);
         let begin = || -> Result<Run> {
             // `series.toml` is written before the first run begins, so that a series killed right after can be resumed.
             series.write()?;
@@ -109,6 +111,10 @@ impl Series {
             let _ = fs::remove_dir(&series.folder);
         })?;
         Ok((series, run))
+    }
+
+    fn of(folder: PathBuf, plan: SeriesPlan) -> Self {
+        Self { folder, plan, data: None, data_dir: None, bad_file_limit: None }
     }
 
     /// Opens the series in `folder`; `None` if the folder holds no `series.toml`.
@@ -126,7 +132,7 @@ impl Series {
             Ok(plan)
         };
         let plan = read().with_context(|| file.display().to_string())?;
-        Ok(Some(Self { folder: folder.to_owned(), plan, data: None, data_dir: None }))
+        Ok(Some(Self::of(folder.to_owned(), plan)))
     }
 
     /// Whether the folder `run` is that of one run of a series.
@@ -143,6 +149,11 @@ impl Series {
     pub fn move_data(&mut self, data: Option<&str>, data_dir: Option<&Path>) {
         self.plan.config.move_data(data, data_dir);
         (self.data, self.data_dir) = (data.map(str::to_owned), data_dir.map(Path::to_owned));
+    }
+
+    /// States another limit on unreadable images, if there is one, for the runs that are not complete.
+    pub fn set_bad_file_limit(&mut self, limit: Option<f64>) {
+        self.bad_file_limit = limit;
     }
 
     /// Writes `series.toml`.
@@ -219,10 +230,11 @@ impl Series {
             let changes = Changes { data, data_dir, ..Changes::default() };
             return Ok(match Run::resume(&path, changes, runtime, sources.dataset)? {
                 Resumed::Finished(_) => None,
-                Resumed::Ready(run) => Some(*run),
+                Resumed::Ready(run) => Some(run.with_bad_file_limit(self.bad_file_limit)),
             });
         }
-        let config = self.config_of(index);
+        let mut config = self.config_of(index);
+        config.recipe.bad_file_limit = self.bad_file_limit.unwrap_or(config.recipe.bad_file_limit);
         let again = Repetition {
             dataset: (sources.dataset)(&config)?,
             pretrained: (sources.pretrained)(&config)?,

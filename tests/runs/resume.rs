@@ -453,4 +453,8 @@ fn a_run_that_stopped_at_unreadable_images_goes_on_with_another_limit() {
         .stderr(contains("1 of 8 validation images cannot be read").and(contains("also with --resume")));
     resume(&images, "run", &[]).failure().stderr(contains("1 of 8 validation images"));
     resume(&images, "run", &["--bad-file-limit", "0.2"]).success().stdout(contains("report.html"));
+    // All runs of a series go on with it, begun or not.
+    let series = arguments.replace("run", "all --seeds 2");
+    vitrine(&images).args(series.split(' ')).assert().failure().stderr(contains("also with --resume"));
+    resume(&images, "all", &["--bad-file-limit", "0.2"]).success().stdout(contains("summary.json"));
 }

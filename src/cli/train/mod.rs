@@ -171,7 +171,10 @@ impl Train {
         let mut series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
         let (data, data_dir) = (self.data.as_deref(), self.data_args.stated_folder()?);
         earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data, data_dir.as_deref()));
-        series.iter_mut().for_each(|series| series.move_data(data, data_dir.as_deref()));
+        if let Some(series) = &mut series {
+            series.move_data(data, data_dir.as_deref());
+            series.set_bad_file_limit(self.options.bad_file_limit);
+        }
         // The last bits of results depend on the number of threads, so a repeated or resumed run uses as many as
         // before.
         let before = earlier.as_ref().map(|earlier| &earlier.config).or(series.as_ref().map(Series::config));
@@ -233,9 +236,6 @@ impl Train {
                 "--resume {folder}: a series of runs keeps its length: leave --epochs and --time out, or train a new series with \
                  more of them"
             );
-        }
-        if first.is_none() && self.resume.is_some() && self.options.bad_file_limit.is_some() {
-            usage!("--resume {folder}: a series of runs keeps its limit: leave --bad-file-limit out");
         }
         let sources = Sources {
             dataset: &|config| self.dataset_of(config, config.pretrained.is_some(), runtime),
