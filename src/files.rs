@@ -1,9 +1,11 @@
 //! Safe reading and writing of files: a write replaces the whole file or nothing, even if the program is killed, and a
 //! text file is read only up to a limit.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf, absolute};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::NamedTempFile;
@@ -25,6 +27,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 pub struct AtomicFile {
     file: NamedTempFile,
     path: PathBuf,
+    _unfinished: Unfinished,
 }
 
 impl AtomicFile {
@@ -34,7 +37,8 @@ impl AtomicFile {
     /// If the folder does not exist or cannot be written.
     pub fn create(path: &Path) -> Result<Self> {
         let file = temporary().tempfile_in(folder_of(path)).with_context(|| cannot_be_written(path))?;
-        Ok(Self { file, path: path.to_owned() })
+        let _unfinished = Unfinished::note(file.path());
+        Ok(Self { file, path: path.to_owned(), _unfinished })
     }
 
     /// Appends bytes.
@@ -50,13 +54,45 @@ impl AtomicFile {
     /// # Errors
     /// If one of these steps fails.
     pub fn finish(self) -> Result<()> {
-        let Self { file, path } = self;
+        let Self { file, path, _unfinished } = self;
         let finish = || -> std::io::Result<()> {
             file.as_file().sync_all()?;
             file.persist(&path).map_err(|error| error.error)?;
             sync_folder(folder_of(&path))
         };
         finish().with_context(|| cannot_be_written(&path))
+    }
+}
+
+/// The temporary files and folders of what is being written.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A note of a temporary file or folder, which [`remove_unfinished`] removes while the note exists.
+pub struct Unfinished(PathBuf);
+
+impl Unfinished {
+    /// Notes a file or a folder.
+    pub fn note(path: &Path) -> Self {
+        unfinished().insert(path.to_owned());
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        unfinished().remove(&self.0);
+    }
+}
+
+/// Removes the temporary files of what is being written, before the program ends at once.
+pub fn remove_unfinished() {
+    for path in unfinished().iter() {
+        // What cannot be removed only takes up space.
+        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
 }
 

@@ -60,6 +60,8 @@ pub mod seed;
 mod serialized;
 #[cfg(feature = "serve")]
 pub mod serve;
+#[cfg(unix)]
+pub mod signals;
 mod store;
 mod text;
 pub mod threads;

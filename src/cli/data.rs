@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
+use vitrine_datasets::{
+    Dataset, DatasetError, DatasetInfo, DownloadProgress, OpenOptions, SourceKind, ValidationOrigin,
+};
 
 use crate::cli::aliases;
 use crate::cli::output::note;
 use crate::events::EventSink;
-use crate::usage::usage;
+use crate::usage::{did_you_mean, usage};
 
 use super::file_size::FileSizeArgs;
 
@@ -40,6 +42,14 @@ impl DataArgs {
         let variable =
             || std::env::var_os("VITRINE_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
+    }
+
+    /// The absolute path of `--data-dir`, if it is given.
+    ///
+    /// # Errors
+    /// If the current folder is not known.
+    pub(super) fn stated_folder(&self) -> Result<Option<PathBuf>> {
+        Ok(self.data_dir.as_ref().map(std::path::absolute).transpose()?)
     }
 
     /// Checks that the given options have an effect for `data`. `fetches` states whether the command may also download
@@ -82,7 +92,19 @@ impl DataArgs {
     }
 
     /// Opens a data set with the splits that it comes with, and reports its warnings as events.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or the given limit on the size of image files has no effect.
     pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
+        let dataset = self.reopen(data, events)?;
+        if self.file_size.max_file_size.is_some() {
+            check_files("--max-file-size", data, &dataset.info)?;
+        }
+        Ok(dataset)
+    }
+
+    /// [`Self::open`] of the data set of an earlier run, whose limit need not have an effect.
+    pub(super) fn reopen(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
             download: !self.offline,
@@ -91,10 +113,19 @@ impl DataArgs {
             max_file_bytes: self.file_size.limits().max_file_bytes,
             label_separator: self.label_separator,
         };
-        let dataset = vitrine_datasets::open(data, &options)?;
+        let dataset = vitrine_datasets::open(data, &options).map_err(corrected)?;
         crate::library::emit_warnings(&dataset, events);
         Ok(dataset)
     }
+}
+
+/// The error of a mistyped name with the one that is probably meant, or any other error as it is.
+fn corrected(error: DatasetError) -> Error {
+    let meant = match &error {
+        DatasetError::UnknownData { data, .. } => did_you_mean(data, vitrine_datasets::names()),
+        _ => String::new(),
+    };
+    if meant.is_empty() { error.into() } else { anyhow!("{error}{meant}") }
 }
 
 /// The mirror that the environment names, if it does.
@@ -116,6 +147,19 @@ fn url(text: &str) -> Result<String, String> {
     let is_url =
         ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme) && text.len() > scheme.len());
     if is_url { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
+}
+
+/// Checks that an option for image files has an effect.
+///
+/// # Errors
+/// If the images of the data set are no files.
+pub(super) fn check_files(option: &str, data: &str, info: &DatasetInfo) -> Result<()> {
+    match info.source {
+        SourceKind::Folder | SourceKind::Manifest | SourceKind::Archive => Ok(()),
+        SourceKind::Shapes | SourceKind::Idx | SourceKind::Cifar => {
+            usage!("{option} has no effect for {data}, whose images are no files: leave it out")
+        }
+    }
 }
 
 /// Checks that `--val-fraction` has an effect, if it is given.

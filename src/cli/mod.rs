@@ -81,6 +81,32 @@ enum Command {
     Manual(manual::Manual),
 }
 
+impl Command {
+    /// Whether the command itself says what happens at Ctrl-C.
+    fn handles_signals(&self) -> bool {
+        match self {
+            Self::Train(_) | Self::Worker(_) => true,
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => true,
+            Self::Evaluate(_)
+            | Self::Classify(_)
+            | Self::Explain(_)
+            | Self::Embed(_)
+            | Self::Similar(_)
+            | Self::Inspect(_)
+            | Self::Import(_)
+            | Self::Export(_)
+            | Self::Quantize(_)
+            | Self::Presets(_)
+            | Self::Cache(_)
+            | Self::Devices(_)
+            | Self::Bench(_)
+            | Self::Completions(_)
+            | Self::Manual(_) => false,
+        }
+    }
+}
+
 /// The result of a command that did not fail as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
@@ -187,6 +213,9 @@ fn command() -> clap::Command {
 }
 
 fn run(command: Command) -> Result<Status> {
+    if !command.handles_signals() {
+        interrupt::leave_nothing_behind()?;
+    }
     match command {
         Command::Train(command) => command.run(),
         Command::Evaluate(command) => command.run(),

@@ -17,7 +17,7 @@ use crate::cli::output_file;
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, percent};
 use crate::events::{EventSink, Quiet};
-use crate::files::{self, same_file};
+use crate::files::{self, Unfinished, same_file};
 use crate::flags::described;
 use crate::hub;
 use crate::model_file::{self, ModelCard};
@@ -110,6 +110,7 @@ impl Quantize {
         // The file gets its name when it was measured.
         let folder = tempfile::tempdir_in(files::folder_of(&self.output))
             .with_context(|| format!("--output {}: cannot be written", self.output.display()))?;
+        let _unfinished = Unfinished::note(folder.path());
         let file = folder.path().join("model.safetensors");
         self.dtype.save(&file, card, model)?;
         let status = match exact {

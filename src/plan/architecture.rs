@@ -256,6 +256,12 @@ fn pretrained(
     let image_size = overrides.image_size.map_or(ImageSize { height, width }, ImageSize::square);
     let config = ModelConfig { image_size, channels, ..card.model.clone() };
     reasons.push(format!("pretrained {name}: {}", import::summary(&config)));
+    if channels == 1 && !evidence.survey.gray {
+        reasons.push(
+            "images are turned to gray, as these weights read one channel; other weights, or training without --pretrained, see colors"
+                .to_owned(),
+        );
+    }
     if overrides.image_size.is_none() && image_size != card.model.image_size {
         reasons.push(format!(
             "image size {image_size}: the one that the preprocessing of these weights makes; their positions are stored for {}, and \

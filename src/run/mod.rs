@@ -121,7 +121,7 @@ impl Run {
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;
         }
-        if changes.data.is_some() {
+        if changes.data.is_some() || changes.data_dir.is_some() {
             folder.write_data(&config)?;
         }
         let bad_files = BadFiles::default();

@@ -21,6 +21,8 @@ pub struct Changes<'a> {
     pub length: AskedLength,
     /// The place where the images are now, a name or a path.
     pub data: Option<&'a str>,
+    /// The folder of named data sets, if it is another one now.
+    pub data_dir: Option<&'a Path>,
 }
 
 /// An existing run that was opened to be resumed.
@@ -37,7 +39,8 @@ pub(super) enum Resumption {
 /// # Errors
 /// If there is no such run, another program trains it, one of its fixed files was edited, or it is already longer than
 /// asked for.
-pub(super) fn resume(run: &Path, Changes { length: asked, data }: Changes<'_>) -> Result<Resumption> {
+pub(super) fn resume(run: &Path, changes: Changes<'_>) -> Result<Resumption> {
+    let asked = changes.length;
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = progress(run)?;
     check_fixed(folder.path(), &progress.fixed)?;
@@ -52,9 +55,7 @@ pub(super) fn resume(run: &Path, Changes { length: asked, data }: Changes<'_>) -
         check_length(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);
     }
-    if let Some(data) = data {
-        config.move_data(data);
-    }
+    config.move_data(changes.data, changes.data_dir);
     let is_whole = progress.finished && progress.length == AskedLength::from(&config.recipe);
     if is_whole && folder.report().is_file() {
         return Ok(Resumption::Finished(Box::new(progress)));

@@ -31,6 +31,10 @@ pub struct Series {
     plan: SeriesPlan,
     /// The place where the images are now, if the user states one.
     data: Option<String>,
+    /// The folder of named data sets, if the user states one.
+    data_dir: Option<PathBuf>,
+    /// The limit on unreadable images of the runs that are not complete, if the user states one.
+    bad_file_limit: Option<f64>,
 }
 
 /// The content of `series.toml`.
@@ -95,7 +99,7 @@ impl Series {
             usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
         let folder = create_folder(output, &plan, &first.data_name())?;
-        let series = Self { folder, plan, data: None };
+        let series = Self::of(folder, plan);
         let begin = || -> Result<Run> {
             // `series.toml` is written before the first run begins, so that a series killed right after can be resumed.
             series.write()?;
@@ -107,6 +111,10 @@ impl Series {
             let _ = fs::remove_dir(&series.folder);
         })?;
         Ok((series, run))
+    }
+
+    fn of(folder: PathBuf, plan: SeriesPlan) -> Self {
+        Self { folder, plan, data: None, data_dir: None, bad_file_limit: None }
     }
 
     /// Opens the series in `folder`; `None` if the folder holds no `series.toml`.
@@ -124,7 +132,7 @@ impl Series {
             Ok(plan)
         };
         let plan = read().with_context(|| file.display().to_string())?;
-        Ok(Some(Self { folder: folder.to_owned(), plan, data: None }))
+        Ok(Some(Self::of(folder.to_owned(), plan)))
     }
 
     /// Whether the folder `run` is that of one run of a series.
@@ -136,10 +144,16 @@ impl Series {
         (0..series.plan.runs).any(|index| name == series.folder_name(index).as_str())
     }
 
-    /// States a new place of the data set, a name or a path, for all runs.
-    pub fn move_data(&mut self, data: &str) {
-        self.plan.config.move_data(data);
-        self.data = Some(data.to_owned());
+    /// States a new place of the data set, a name or a path, and a new folder of named data sets, as far as there is one, for all
+    /// runs.
+    pub fn move_data(&mut self, data: Option<&str>, data_dir: Option<&Path>) {
+        self.plan.config.move_data(data, data_dir);
+        (self.data, self.data_dir) = (data.map(str::to_owned), data_dir.map(Path::to_owned));
+    }
+
+    /// States another limit on unreadable images, if there is one, for the runs that are not complete.
+    pub fn set_bad_file_limit(&mut self, limit: Option<f64>) {
+        self.bad_file_limit = limit;
     }
 
     /// Writes `series.toml`.
@@ -186,7 +200,7 @@ impl Series {
                 None => self.resume_or_begin(index, sources, runtime).with_context(|| name.clone())?,
             };
             // The new place has proved to hold the images.
-            if run.is_some() && self.data.is_some() {
+            if run.is_some() && (self.data.is_some() || self.data_dir.is_some()) {
                 self.write()?;
             }
             let is_finished = run.map_or(Ok(true), |run| train_to_end(run, runtime));
@@ -212,13 +226,15 @@ impl Series {
         let begun = Instant::now();
         let path = self.folder.join(self.folder_name(index));
         if is_saved(&path) {
-            let changes = Changes { data: self.data.as_deref(), ..Changes::default() };
+            let (data, data_dir) = (self.data.as_deref(), self.data_dir.as_deref());
+            let changes = Changes { data, data_dir, ..Changes::default() };
             return Ok(match Run::resume(&path, changes, runtime, sources.dataset)? {
                 Resumed::Finished(_) => None,
-                Resumed::Ready(run) => Some(*run),
+                Resumed::Ready(run) => Some(run.with_bad_file_limit(self.bad_file_limit)),
             });
         }
-        let config = self.config_of(index);
+        let mut config = self.config_of(index);
+        config.recipe.bad_file_limit = self.bad_file_limit.unwrap_or(config.recipe.bad_file_limit);
         let again = Repetition {
             dataset: (sources.dataset)(&config)?,
             pretrained: (sources.pretrained)(&config)?,

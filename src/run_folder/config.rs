@@ -120,10 +120,15 @@ impl RunConfig {
         current_location(&self.data, self.data_path.as_deref())
     }
 
-    /// States a new place of the data set, a name or a path.
-    pub fn move_data(&mut self, data: &str) {
-        self.data = data.to_owned();
-        self.data_path = data_path(data, &self.data_dir);
+    /// States a new place of the data set, a name or a path, and a new folder of named data sets, as far as there is one.
+    pub fn move_data(&mut self, data: Option<&str>, data_dir: Option<&Path>) {
+        if let Some(folder) = data_dir {
+            self.data_dir = folder.to_owned();
+        }
+        if let Some(data) = data {
+            self.data = data.to_owned();
+            self.data_path = data_path(data, &self.data_dir);
+        }
     }
 
     /// The name or path under which the pretrained weights are found now; see [`data_now`](Self::data_now).

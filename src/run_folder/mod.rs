@@ -250,15 +250,16 @@ impl RunFolder {
         write_atomically(&path, toml::to_string(&config)?.as_bytes())
     }
 
-    /// Replaces the place of the data set in `config.toml`, and nothing else, as [`write_length`](Self::write_length)
-    /// does with the length.
+    /// Replaces the place of the data set and the folder of named ones in `config.toml`, and nothing else, as
+    /// [`write_length`](Self::write_length) does with the length.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn write_data(&self, RunConfig { data, data_path, .. }: &RunConfig) -> Result<()> {
+    pub fn write_data(&self, RunConfig { data, data_path, data_dir, .. }: &RunConfig) -> Result<()> {
         let path = self.path.join(CONFIG);
         let mut config: toml::Table = toml::from_str(&read_text(&path)?)?;
         config.insert("data".to_owned(), data.clone().into());
+        config.insert("data_dir".to_owned(), shown(data_dir).into());
         match data_path {
             Some(place) => _ = config.insert("data_path".to_owned(), shown(place).into()),
             None => _ = config.remove("data_path"),

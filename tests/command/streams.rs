@@ -1,7 +1,8 @@
 //! Standard output and standard error as closed pipes, and on a full disk.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Images, TINY};
@@ -151,4 +152,27 @@ fn a_closed_pipe_behind_standard_output_causes_no_panic() {
     let mut child = program(&images, &["presets"]).spawn().unwrap();
     drop(child.stdout.take());
     ended(&child.wait_with_output().unwrap());
+}
+
+#[test]
+fn a_command_that_is_interrupted_leaves_no_temporary_file() {
+    let images = Images::trained();
+    let mut command = program(&images, &["classify", "run", "-", "--output", "results.csv"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    // The list goes on while this lives.
+    let mut list = child.stdin.take().unwrap();
+    list.write_all(b"data/red/0.png\n").unwrap();
+    let temporary = || {
+        let files = std::fs::read_dir(images.path("")).unwrap().map(Result::unwrap);
+        let files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".tmp"));
+        files.map(|file| file.metadata().map_or(0, |about| about.len())).collect::<Vec<u64>>()
+    };
+    while temporary().iter().all(|bytes| *bytes == 0) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(2), "a shell's loop ends with it");
+    assert!(temporary().is_empty() && !images.path("results.csv").exists());
+    drop(list);
 }

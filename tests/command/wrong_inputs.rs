@@ -11,6 +11,7 @@ type Case = (i32, &'static str, &'static [&'static str]);
 /// Files, folders, and models that are missing or cannot be used.
 const FILES: &[Case] = &[
     (1, "train nowhere", &["nowhere", "shapes"]),
+    (1, "train minst", &["'minst'", "did you mean mnist?"]),
     (1, "train empty", &["empty"]),
     (1, "train single", &["single", "red"]),
     (1, "train lopsided", &["blue"]),
@@ -124,6 +125,9 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),
     (2, "train --bad-file-limit 0.1", &["--bad-file-limit has no effect for shapes"]),
+    (2, "train batches --max-file-size 1M", &["--max-file-size has no effect for batches"]),
+    (2, "train batches --bad-file-limit 0.1", &["--bad-file-limit has no effect for batches"]),
+    (2, "inspect batches --max-file-size 1M", &["--max-file-size has no effect for batches"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
     (1, "train good --model tiny.toml --recipe patient.toml", &["patient.toml: `patience` 5 has no effect"]),
     (2, "train good --model tiny.toml --recipe patient.toml --patience 9", &["--patience 9 has no effect"]),
@@ -173,6 +177,8 @@ fn prepared() -> Images {
     images.write("full/file", "in the way");
     images.write("text.safetensors", "this is no model");
     images.write("list.csv.gz", "packed");
+    // Two images of CIFAR.
+    images.write("batches/data_batch_1.bin", &"\0".repeat(2 * 3073));
     images
 }
 

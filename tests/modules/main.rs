@@ -238,9 +238,9 @@ const MAY_NAME: [(&str, &[&str]); 6] = [
 /// The folders of crates whose `lib.rs` must forbid unsafe code.
 const FORBID_UNSAFE: [&str; 2] = ["models", "datasets"];
 
-/// The files and folders of the program that may have unsafe code: for the allocator's option, a signal, and a memory
+/// The files and folders of the program that may have unsafe code: for the allocator's option, signals, and a memory
 /// map.
-const MAY_BE_UNSAFE: [&str; 3] = ["src/allocator.rs", "src/main.rs", "src/weights_file/"];
+const MAY_BE_UNSAFE: [&str; 3] = ["src/allocator.rs", "src/signals.rs", "src/weights_file/"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

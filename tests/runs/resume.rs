@@ -268,6 +268,29 @@ fn a_run_is_resumed_from_any_working_directory_and_with_moved_data() {
 }
 
 #[test]
+fn a_run_remembers_the_new_folder_of_a_named_data_set() {
+    let images = Images::prepared();
+    images.folder("store/mnist");
+    fs::rename(images.path("data"), images.path("store/mnist/train")).unwrap();
+    let train = |more: &[&str]| vitrine(&images).args(["train", "--threads", "1"]).args(more).assert();
+    let named = ["mnist", "--data-dir", "store", "--model", "tiny.toml", "--epochs", "1"];
+    train(&[&named[..], &["--output", "run"]].concat()).success();
+    train(&[&named[..], &["--seeds", "2", "--output", "all"]].concat()).success();
+    fs::rename(images.path("store"), images.path("moved")).unwrap();
+    resume(&images, "run", &["--epochs", "2", "--offline"]).code(1).stderr(contains("mnist is not in"));
+    resume(&images, "run", &["--epochs", "2", "--data-dir", "moved"]).success();
+    resume(&images, "run", &["--epochs", "3", "--offline"]).success();
+    // A repeated run, and the missing one of a series.
+    fs::rename(images.path("moved"), images.path("third")).unwrap();
+    train(&["--config", "run", "--data-dir", "third", "--output", "again"]).success();
+    resume(&images, "again", &["--epochs", "4", "--offline"]).success();
+    fs::remove_dir_all(images.path("all/seed-1")).unwrap();
+    resume(&images, "all", &["--data-dir", "third"]).success();
+    fs::remove_dir_all(images.path("all/seed-1")).unwrap();
+    resume(&images, "all", &["--offline"]).success();
+}
+
+#[test]
 fn a_model_with_nan_weights_is_never_saved_as_the_best() {
     let images = Images::prepared();
     let assert = vitrine(&images)
@@ -356,6 +379,29 @@ fn programs_that_start_at_the_same_time_get_different_run_folders() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_that_nohup_has_started_outlives_its_session() {
+    let images = Images::prepared();
+    let mut child = Process::new("sh")
+        // As `nohup` does.
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(assert_cmd::cargo::cargo_bin!("vitrine"))
+        .current_dir(images.path(""))
+        .args(TRAIN)
+        .args(["--epochs", "400", "--output", "run"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !images.path("run/model.safetensors").is_file() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Process::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(images.path("run/report.html").is_file());
+}
+
 #[test]
 fn a_run_folder_that_another_program_is_training_in_is_refused() {
     let images = Images::prepared();
@@ -428,4 +474,8 @@ fn a_run_that_stopped_at_unreadable_images_goes_on_with_another_limit() {
         .stderr(contains("1 of 8 validation images cannot be read").and(contains("also with --resume")));
     resume(&images, "run", &[]).failure().stderr(contains("1 of 8 validation images"));
     resume(&images, "run", &["--bad-file-limit", "0.2"]).success().stdout(contains("report.html"));
+    // All runs of a series go on with it, begun or not.
+    let series = arguments.replace("run", "all --seeds 2");
+    vitrine(&images).args(series.split(' ')).assert().failure().stderr(contains("also with --resume"));
+    resume(&images, "all", &["--bad-file-limit", "0.2"]).success().stdout(contains("summary.json"));
 }

@@ -17,7 +17,7 @@ use self::cache_args::CacheArgs;
 use self::recipe_args::{LengthArgs, RecipeArgs};
 use self::workers_args::WorkersArgs;
 use super::console::{Log, LogFormat};
-use super::data::{DataArgs, check_folds, check_val_fraction};
+use super::data::{DataArgs, check_files, check_folds, check_val_fraction};
 use super::{DeviceArgs, Status, ThreadArgs, interrupt};
 use crate::bounds;
 use crate::cli::aliases;
@@ -169,9 +169,11 @@ impl Train {
         let log = Log::new(self.log_format, self.seeds.is_some() || self.folds.is_some());
         let mut earlier = self.config.as_deref().map(Earlier::open).transpose()?;
         let mut series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
-        if let Some(data) = &self.data {
-            earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data));
-            series.iter_mut().for_each(|series| series.move_data(data));
+        let (data, data_dir) = (self.data.as_deref(), self.data_args.stated_folder()?);
+        earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data, data_dir.as_deref()));
+        if let Some(series) = &mut series {
+            series.move_data(data, data_dir.as_deref());
+            series.set_bad_file_limit(self.options.bad_file_limit);
         }
         // The last bits of results depend on the number of threads, so a repeated or resumed run uses as many as
         // before.
@@ -235,9 +237,6 @@ impl Train {
                  more of them"
             );
         }
-        if first.is_none() && self.resume.is_some() && self.options.bad_file_limit.is_some() {
-            usage!("--resume {folder}: a series of runs keeps its limit: leave --bad-file-limit out");
-        }
         let sources = Sources {
             dataset: &|config| self.dataset_of(config, config.pretrained.is_some(), runtime),
             pretrained: &|config| self.pretrained_of(config, runtime),
@@ -274,6 +273,7 @@ impl Train {
         }
         self.check_data(&self.data_args.folder(), data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
+        self.check_bad_file_limit(data, &dataset)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
         let new = NewRun {
@@ -313,7 +313,9 @@ impl Train {
             self.workers.ready(runtime.workers, config, runtime.events)?;
             self.dataset_of(config, false, runtime)
         };
-        let changes = Changes { length: self.length.length(), data: self.data.as_deref() };
+        let data_dir = self.data_args.stated_folder()?;
+        let data = self.data.as_deref();
+        let changes = Changes { length: self.length.length(), data, data_dir: data_dir.as_deref() };
         Ok(match Run::resume(run, changes, runtime, open)? {
             Resumed::Ready(run) => {
                 Resumed::Ready(Box::new(run.with_bad_file_limit(self.options.bad_file_limit)))
@@ -356,7 +358,15 @@ impl Train {
                 path.display()
             );
         }
-        data_args.open(&source, runtime.events)
+        let dataset = data_args.reopen(&source, runtime.events)?;
+        self.check_bad_file_limit(&source, &dataset)?;
+        Ok(dataset)
+    }
+
+    /// Checks that `--bad-file-limit`, if it is given, has an effect.
+    fn check_bad_file_limit(&self, data: &str, dataset: &Dataset) -> Result<()> {
+        let stated = self.options.bad_file_limit;
+        stated.map_or(Ok(()), |_| check_files("--bad-file-limit", data, &dataset.info))
     }
 
     /// Opens the pretrained weights that a run's configuration names.

@@ -163,6 +163,24 @@ fn pretrained_weights_get_a_probe_and_a_learning_rate_that_keeps_their_features(
 }
 
 #[test]
+fn colors_that_pretrained_weights_do_not_read_are_named() {
+    let planned = |name: &str, channels, gray| {
+        let case = case(SourceKind::Folder, [64, 64], gray, 400);
+        let model = ModelConfig { channels, ..preset::find(name).unwrap() };
+        let plain = plan(&case, &Overrides::default()).unwrap().preprocessing;
+        let preprocessing = import::preprocessing_for(&plain, &model);
+        let card = ModelCard::new(model, vec!["x".to_owned()], preprocessing);
+        let evidence = Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) };
+        let plan = Plan::new(&Overrides::default(), &evidence).unwrap();
+        (plan.model.channels, plan.reasons.iter().any(|reason| reason.contains("turned to gray")))
+    };
+    assert_eq!(planned("hybrid_micro_patch8_32", 1, false), (1, true));
+    assert_eq!(planned("hybrid_micro_patch8_32", 1, true), (1, false));
+    assert_eq!(planned("hybrid_micro_patch8_32", 3, false), (3, false));
+    assert_eq!(planned("vit_pico_patch4_32", 1, false), (3, false), "its filters are repeated for colors");
+}
+
+#[test]
 fn pretrained_weights_are_suggested_for_few_color_images_alone() {
     let is_suggested = |source, gray, train, overrides: &Overrides| {
         let plan = plan(&case(source, [300, 300], gray, train), overrides).unwrap();

@@ -437,7 +437,9 @@ fn a_resumed_run_continues_its_rows_and_drops_those_after_its_state() {
     let runtime = Runtime { device: &cpu(), threads: 1, events: &events, cache: None, workers: None };
     let resume = |epochs| {
         let length = AskedLength { epochs: Some(epochs), seconds: None };
-        Run::resume(&place.run(), Changes { length, data: None }, runtime, |_| Ok(drawn([30, 6, 0])))
+        Run::resume(&place.run(), Changes { length, ..Changes::default() }, runtime, |_| {
+            Ok(drawn([30, 6, 0]))
+        })
     };
     let Resumed::Finished(progress) = resume(3).unwrap() else { panic!("three epochs are done") };
     assert_eq!(progress.history, before);
