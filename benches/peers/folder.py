@@ -3,7 +3,8 @@
 The time counts from the first step to the last, including augmentation. Before that, all images are decoded into
 memory, and a copy of the model takes two steps, so that torch has loaded its kernels. Afterwards, the last state of the
 model is measured once on the test split, or on the validation split if there is no test split: no image of it serves
-for any choice. Training uses all of train/. The script prints one line of JSON.
+for any choice. Training uses all of train/, or with --hold-out as many images of it as vitrine, which keeps the others for validation.
+The script prints one line of JSON.
 
 Run:  python folder.py FOLDER --model resnet-18 --time 2m --threads 2
 """
@@ -16,6 +17,7 @@ import re
 import sys
 import time
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -74,6 +76,16 @@ def augment(batch, flip):
     if flip:
         moved = torch.where(torch.rand(count, 1, 1, 1) < 0.5, moved.flip(3), moved)
     return moved.contiguous(memory_format=torch.channels_last)
+
+
+def without_held_out(split, seed):
+    """A split without a tenth of each class, at most 2000 images in all: what vitrine keeps for validation if there is no split for
+    it, though not the same images."""
+    share = min(0.1, 2000 / len(split.labels))
+    order = np.random.default_rng(seed).permutation(len(split.labels))
+    kept = [of[round(share * len(of)):] for label in np.unique(split.labels) if len(of := order[split.labels[order] == label])]
+    kept = np.sort(np.concatenate(kept))
+    return images.Split(split.images[kept], split.labels[kept])
 
 
 class OneCycle:
@@ -189,6 +201,7 @@ def arguments():
     parser.add_argument("--learning-rate", type=float, help="the highest")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default=default_precision(),
                         help="of products while training and measuring: bfloat16 on CPUs with AMX, else float32")
+    parser.add_argument("--hold-out", action="store_true", help="train on as many images as vitrine, not on all")
     parser.add_argument("--no-flip", action="store_true", help="for images that mean something else mirrored")
     args = parser.parse_args()
     if args.model == "airbench94" and args.optimizer:
@@ -202,7 +215,7 @@ def main():
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     train_split, test_split, classes = images.load(args.folder, args.image_size)
-    data = Images(train_split)
+    data = Images(without_held_out(train_split, args.seed) if args.hold_out else train_split)
     test = Images(test_split, data.mean, data.std)
     make_model, make_recipe = MODELS[args.model]
     args.batch_size = args.batch_size or make_recipe.batch_size(len(data.labels))

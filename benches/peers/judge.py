@@ -27,6 +27,8 @@ DATA = ["cifar10", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "
 NO_FLIP = {"mnist", "mnist-100"}  # digits, which must not be mirrored
 COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M", "airbench94": "airbench94"}
 
+PEERS = set(COLUMNS) - {"vitrine"}
+
 Run = namedtuple("Run", "data time seed who")
 
 
@@ -52,19 +54,22 @@ def ours(args, run, options):
 
 def theirs(args, run):
     options = ["--no-flip"] if run.data in NO_FLIP else []
+    if args.hold_out:
+        options += ["--hold-out"]
     if args.precision:
         options += ["--precision", args.precision]
     start = time.perf_counter()
     answer = finished(sys.executable, HERE / "folder.py", args.folder / run.data, "--model", run.who, "--time", run.time,
                     "--threads", args.threads, "--seed", run.seed, *options).stdout
-    return {**json.loads(answer), "wall_seconds": round(time.perf_counter() - start, 2)}
+    return {**json.loads(answer), "hold_out": args.hold_out, "wall_seconds": round(time.perf_counter() - start, 2)}
 
 
-def stored(file):
-    """The results so far, by run."""
+def stored(file, hold_out):
+    """The results so far, by run; of the networks in PyTorch, those that hold out images, or those that do not."""
     if not file.exists():
         return {}
     lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [line for line in lines if line["who"] not in PEERS or line.get("hold_out", False) == hold_out]
     return {Run(*(line[key] for key in Run._fields)): line for line in lines}
 
 
@@ -125,6 +130,8 @@ def arguments():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=["float32", "bfloat16"],
                         help="of the networks in PyTorch, instead of the fastest")
+    parser.add_argument("--hold-out", action="store_true",
+                        help="the networks in PyTorch train on as many images as vitrine, which keeps the others for validation")
     parser.add_argument("--table-only", action="store_true", help="run nothing, print what is in the results file")
     args = parser.parse_args()
     variants = tomllib.loads(args.variants.read_text()) if args.variants else {}
@@ -145,7 +152,7 @@ def arguments():
 
 def main():
     args = arguments()
-    results = stored(args.results)
+    results = stored(args.results, args.hold_out)
     if not args.table_only:
         measure(args, results)
     print("\n".join(table(args, results)))

@@ -24,12 +24,17 @@ impl Precision {
         *self == Self::default()
     }
 
+    /// Whether a device computes no slower in this precision than in float32.
+    pub fn suits(self, device: &FoundDevice) -> bool {
+        self == Self::F32 || vitrine_kernels::multiplies_bfloat16(&device.device)
+    }
+
     /// Checks that a device computes faster in this precision than in float32.
     ///
     /// # Errors
     /// If it does not.
     pub fn check(self, device: &FoundDevice) -> Result<()> {
-        if self == Self::Bf16 && !vitrine_kernels::multiplies_bfloat16(&device.device) {
+        if !self.suits(device) {
             usage!(
                 "`precision = \"bf16\"` (--precision): {} does not multiply bfloat16 numbers faster here: it would need flex on a processor with \
                  AVX512-BF16 (AMD since Zen 4) and without AMX, whose products of float32 are faster still; leave it out",

@@ -27,7 +27,7 @@ use series::Series;
 
 use crate::events::{Event, EventSink};
 use crate::memory::{self, Work};
-use crate::recipe::{AskedLength, Recipe};
+use crate::recipe::{AskedLength, Precision, Recipe};
 use crate::report::{self, RunReport};
 use crate::run_folder::{BadFiles, Purpose, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
@@ -110,13 +110,19 @@ impl Run {
                 run.display()
             );
         }
-        let (folder, config, undecodable) = match resume(run, changes)? {
+        let (folder, mut config, undecodable) = match resume(run, changes)? {
             Resumption::Unfinished(folder, config, undecodable) => (folder, *config, undecodable),
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
         };
         let (dataset, again) = (open(&config)?, (folder.path(), Purpose::Resume));
         let data = RunData::reopen(dataset, &config, again, &undecodable)?;
-        config.recipe.precision.check(device)?;
+        if !config.recipe.precision.suits(device) {
+            events.emit(Event::warning(format!(
+                "{} does not multiply bfloat16 numbers faster here, as this run has done (`precision`): it goes on in float32",
+                device.name
+            )));
+            config.recipe.precision = Precision::F32;
+        }
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &data.dataset()), device)?);
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;

@@ -307,7 +307,8 @@ mod tests {
     }
 
     fn series(kind: Kind, runs: usize) -> Series {
-        Series { folder: "series".into(), plan: plan(kind, runs), data: None }
+        let (folder, plan) = ("series".into(), plan(kind, runs));
+        Series { folder, plan, data: None, data_dir: None, bad_file_limit: None }
     }
 
     #[test]

@@ -94,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::learner::micro_batch::{parameters, sizes};
+    use crate::recipe::Precision;
     use crate::workers::Weights;
 
     /// A task for a model of 16 by 16 pixels, after a change.

@@ -131,6 +131,7 @@ mod tests {
     use vitrine_models::{ModelConfig, preset};
 
     use super::*;
+    use crate::recipe::Precision;
 
     fn header() -> Header {
         // A ratio whose last digit matters.

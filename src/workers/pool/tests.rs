@@ -8,6 +8,7 @@ use vitrine_models::preset;
 use super::*;
 use crate::events::Quiet;
 use crate::learner::micro_batch::{MicroBatch, ReplicaConfig};
+use crate::recipe::Precision;
 use crate::workers::Weights;
 
 const SHORT: Deadlines =
@@ -149,7 +150,9 @@ fn contribution(task: &Task) -> Contribution {
 fn task(seed: u64) -> Task {
     let model = preset::find("vit_pico_patch4_32").unwrap();
     let image_size = model.image_size;
-    let config = ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: false };
+    let precision = Precision::F32;
+    let config =
+        ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: false, precision };
     let weights = Weights { version: 0, values: Vec::new(), sizes: Vec::new() };
     let batch = MicroBatch { size: 1, image_size, images: Vec::new(), targets: Vec::new(), seed };
     Task { config: Arc::new(config), weights: Arc::new(weights), batch }

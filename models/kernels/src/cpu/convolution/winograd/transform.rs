@@ -4,7 +4,7 @@
 use crate::cpu::gemm::Bfloat16;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::gemm::bfloat16::halves;
-use crate::cpu::simd::{LANES, vectorized};
+use crate::cpu::simd::{LANES, mul_add, vectorized};
 use crate::cpu::threads::Shared;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -107,6 +107,15 @@ fn without(count: usize, mut a: Lanes) -> Lanes {
     a
 }
 
+/// `a + factor b`, rounded once if that is one instruction.
+#[inline(always)]
+fn plus<const FMA: bool>(mut a: Lanes, factor: f32, b: Lanes) -> Lanes {
+    for lane in 0..LANES {
+        a[lane] = mul_add::<FMA>(factor, b[lane], a[lane]);
+    }
+    a
+}
+
 /// [`LANES`] channels of a pixel, from `channel` on.
 #[inline(always)]
 fn lanes(pixel: &[f32], channel: usize) -> Lanes {
@@ -116,13 +125,14 @@ fn lanes(pixel: &[f32], channel: usize) -> Lanes {
 /// The matrix of a transform, for one column. A type and not a function as a value, because that is called through `Fn::call`, which is
 /// compiled apart, without the vectors of its caller.
 trait Part<const FROM: usize, const TO: usize> {
-    fn apply(column: [Lanes; FROM]) -> [Lanes; TO];
+    /// `FMA` says whether [`mul_add`] is one instruction.
+    fn apply<const FMA: bool>(column: [Lanes; FROM]) -> [Lanes; TO];
 }
 
 /// Applies `F` to the columns of a square matrix, which `read` gives element by element, then to the rows of the result:
 /// `F square F^T`, of which `write` takes every element.
 #[inline(always)]
-fn both_ways<F: Part<FROM, TO>, const FROM: usize, const TO: usize>(
+fn both_ways<F: Part<FROM, TO>, const FMA: bool, const FROM: usize, const TO: usize>(
     read: impl Fn(usize) -> Lanes,
     mut write: impl FnMut(usize, Lanes),
 ) {
@@ -133,7 +143,7 @@ fn both_ways<F: Part<FROM, TO>, const FROM: usize, const TO: usize>(
         for (row, element) in square.iter_mut().enumerate() {
             *element = read(row * FROM + column);
         }
-        for (half_way, changed) in half_way.iter_mut().zip(F::apply(square)) {
+        for (half_way, changed) in half_way.iter_mut().zip(F::apply::<FMA>(square)) {
             half_way[column].write(changed);
         }
     }
@@ -143,7 +153,7 @@ fn both_ways<F: Part<FROM, TO>, const FROM: usize, const TO: usize>(
             // SAFETY: the loop before wrote every column of every row.
             *column = unsafe { element.assume_init() };
         }
-        let changed = F::apply(columns);
+        let changed = F::apply::<FMA>(columns);
         for (column, element) in changed.into_iter().enumerate() {
             write(row * TO + column, element);
         }
@@ -157,8 +167,8 @@ macro_rules! parts {
 
         impl Part<{ $from }, { $to }> for $part {
             #[inline(always)]
-            fn apply(column: [Lanes; $from]) -> [Lanes; $to] {
-                $function(column)
+            fn apply<const FMA: bool>(column: [Lanes; $from]) -> [Lanes; $to] {
+                $function::<FMA>(column)
             }
         }
     )*};
@@ -171,7 +181,10 @@ macro_rules! rounding {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bf16,avx2,fma")]
-                fn compiled($($argument: $type),*) $body
+                fn compiled($($argument: $type),*) {
+                    const FMA: bool = true;
+                    $body
+                }
 
                 let _ = bfloat16;
                 // SAFETY: the CPU has these instructions, as the value proves.
@@ -214,7 +227,7 @@ macro_rules! form {
         rounding! {
             fn round_pixels(pixels: &[&[f32]], v: &mut [u16], plane: usize) {
                 for (channel, _) in vectors(pixels[0].len()) {
-                    both_ways::<OfPixels, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
+                    both_ways::<OfPixels, FMA, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
                         v[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
                     });
                 }
@@ -222,7 +235,7 @@ macro_rules! form {
 
             fn round_gradients(outputs: &[&[f32]], dm: &mut [u16], plane: usize) {
                 for (channel, _) in vectors(outputs[0].len()) {
-                    both_ways::<OfOutputs, _, _>(|output| lanes(outputs[output], channel), |place, value| {
+                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs[output], channel), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
                     });
                 }
@@ -233,7 +246,7 @@ macro_rules! form {
             fn transform_taps(weight: &[f32], size: usize, range: Range<usize>, filters: Shared<'_>) {
                 for start in range.step_by(LANES) {
                     let tap = |tap: usize| lanes(&weight[tap * size..], start);
-                    both_ways::<OfTaps, _, _>(tap, |place, u| {
+                    both_ways::<OfTaps, FMA, _, _>(tap, |place, u| {
                         let at = place * size + start;
                         // SAFETY: no other task uses these elements of a place, as the caller promises.
                         unsafe { filters.slice(at..at + LANES) }.copy_from_slice(&u);
@@ -244,7 +257,7 @@ macro_rules! form {
             fn weight_gradient(du: &[f32], size: usize, range: Range<usize>, dweight: Shared<'_>) {
                 for start in range.step_by(LANES) {
                     let place = |place: usize| lanes(&du[place * size..], start);
-                    both_ways::<ToTaps, _, _>(place, |tap, gradient| {
+                    both_ways::<ToTaps, FMA, _, _>(place, |tap, gradient| {
                         let at = tap * size + start;
                         // SAFETY: no other task uses these elements of a tap, as the caller promises.
                         unsafe { dweight.slice(at..at + LANES) }.copy_from_slice(&gradient);
@@ -254,7 +267,7 @@ macro_rules! form {
 
             fn transform_pixels(pixels: &[&[f32]], v: &mut [f32], plane: usize) {
                 for (channel, _) in vectors(pixels[0].len()) {
-                    both_ways::<OfPixels, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
+                    both_ways::<OfPixels, FMA, _, _>(|pixel| lanes(pixels[pixel], channel), |place, value| {
                         v[place * plane + channel..][..LANES].copy_from_slice(&value);
                     });
                 }
@@ -262,7 +275,7 @@ macro_rules! form {
 
             fn transform_gradients(outputs: &[&[f32]], dm: &mut [f32], plane: usize) {
                 for (channel, _) in vectors(outputs[0].len()) {
-                    both_ways::<OfOutputs, _, _>(|output| lanes(outputs[output], channel), |place, value| {
+                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs[output], channel), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&value);
                     });
                 }
@@ -270,7 +283,7 @@ macro_rules! form {
 
             fn write_outputs(m: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], y: &mut [f32]) {
                 for (channel, _) in vectors(channels) {
-                    both_ways::<ToOutputs, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
+                    both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
                         if let Some(start) = offsets[output] {
                             y[start + channel..][..LANES].copy_from_slice(&value);
                         }
@@ -280,7 +293,7 @@ macro_rules! form {
 
             fn add_to_pixels(dv: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], dx: &mut [f32]) {
                 for (channel, added) in vectors(channels) {
-                    both_ways::<ToPixels, _, _>(|place| lanes(&dv[place * plane..], channel), |pixel, gradient| {
+                    both_ways::<ToPixels, FMA, _, _>(|place| lanes(&dv[place * plane..], channel), |pixel, gradient| {
                         if let Some(start) = offsets[pixel] {
                             let values = &mut dx[start + channel..][..LANES];
                             let gradient = without(added, gradient);
@@ -297,128 +310,149 @@ macro_rules! form {
 pub(super) mod two {
     use super::*;
 
+    // Nothing here is multiplied and added at once, so that `FMA` makes no difference.
     form!(2);
 
     /// `B^T` times four pixels.
     #[inline(always)]
-    fn of_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
+    fn of_pixels<const FMA: bool>([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
         [difference(a, c), sum(b, c), difference(c, b), difference(b, d)]
     }
 
     /// `B`: the backward pass of `B^T`.
     #[inline(always)]
-    fn to_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
+    fn to_pixels<const FMA: bool>([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
         [a, sum(difference(b, c), d), difference(sum(b, c), a), times(-1.0, d)]
     }
 
     /// `A^T`: from four products to two outputs.
     #[inline(always)]
-    fn to_outputs([a, b, c, d]: [Lanes; 4]) -> [Lanes; 2] {
+    fn to_outputs<const FMA: bool>([a, b, c, d]: [Lanes; 4]) -> [Lanes; 2] {
         [sum(sum(a, b), c), difference(difference(b, c), d)]
     }
 
     /// `A`: the backward pass of `A^T`.
     #[inline(always)]
-    fn of_outputs([a, b]: [Lanes; 2]) -> [Lanes; 4] {
+    fn of_outputs<const FMA: bool>([a, b]: [Lanes; 2]) -> [Lanes; 4] {
         [a, sum(a, b), difference(a, b), times(-1.0, b)]
     }
 
     /// `G` times three taps.
     #[inline(always)]
-    fn of_taps([a, b, c]: [Lanes; 3]) -> [Lanes; 4] {
+    fn of_taps<const FMA: bool>([a, b, c]: [Lanes; 3]) -> [Lanes; 4] {
         let outer = sum(a, c);
         [a, times(0.5, sum(outer, b)), times(0.5, difference(outer, b)), c]
     }
 
     /// `G^T`: the backward pass of `G`.
     #[inline(always)]
-    fn to_taps([a, b, c, d]: [Lanes; 4]) -> [Lanes; 3] {
+    fn to_taps<const FMA: bool>([a, b, c, d]: [Lanes; 4]) -> [Lanes; 3] {
         let middle = times(0.5, sum(b, c));
         [sum(a, middle), times(0.5, difference(b, c)), sum(middle, d)]
     }
 }
 
-/// F(4x4, 3x3): 36 multiplications for 16 outputs (Lavin & Gray 2016, section 4.2).
+/// F(4x4, 3x3): 36 multiplications for 16 outputs, by the values of polynomials at 0, ±5/8, ±3/2 and infinity. At ±1 and ±2, as in Lavin & Gray
+/// 2016, section 4.3, the sums are simpler, and their errors twice as large.
 pub(super) mod four {
     use super::*;
 
     form!(4);
 
+    const NEAR: f32 = 0.625;
+    const FAR: f32 = 1.5;
+    const NEAR_2: f32 = NEAR * NEAR;
+    const FAR_2: f32 = FAR * FAR;
+    const NEAR_3: f32 = NEAR * NEAR_2;
+    const FAR_3: f32 = FAR * FAR_2;
+    const SUM: f32 = NEAR_2 + FAR_2;
+    const PRODUCT: f32 = NEAR_2 * FAR_2;
+    /// The polynomials that are 0 at all finite points but one have these values there, inverted.
+    const AT_NEAR: f32 = 1.0 / (2.0 * NEAR_2 * (NEAR_2 - FAR_2));
+    const AT_FAR: f32 = 1.0 / (2.0 * FAR_2 * (FAR_2 - NEAR_2));
+
     /// `B^T` times six pixels.
     #[inline(always)]
-    fn of_pixels([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
-        let (outer, inner) = (difference(e, times(4.0, c)), difference(d, times(4.0, b)));
-        let (even, odd) = (difference(e, c), times(2.0, difference(d, b)));
+    fn of_pixels<const FMA: bool>([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
+        let [near_even, near_odd] = [plus::<FMA>(e, -FAR_2, c), plus::<FMA>(d, -FAR_2, b)];
+        let [far_even, far_odd] = [plus::<FMA>(e, -NEAR_2, c), plus::<FMA>(d, -NEAR_2, b)];
         [
-            sum(difference(times(4.0, a), times(5.0, c)), e),
-            sum(outer, inner),
-            difference(outer, inner),
-            sum(even, odd),
-            difference(even, odd),
-            sum(difference(times(4.0, b), times(5.0, d)), f),
+            plus::<FMA>(plus::<FMA>(e, -SUM, c), PRODUCT, a),
+            plus::<FMA>(near_even, NEAR, near_odd),
+            plus::<FMA>(near_even, -NEAR, near_odd),
+            plus::<FMA>(far_even, FAR, far_odd),
+            plus::<FMA>(far_even, -FAR, far_odd),
+            plus::<FMA>(plus::<FMA>(f, -SUM, d), PRODUCT, b),
         ]
     }
 
     /// `B`: the backward pass of `B^T`.
     #[inline(always)]
-    fn to_pixels([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
-        let (both, apart) = (sum(b, c), difference(c, b));
-        let (both_far, apart_far) = (sum(d, e), times(2.0, difference(d, e)));
-        let five = times(5.0, a);
+    fn to_pixels<const FMA: bool>([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
+        let [near, near_apart] = [sum(b, c), times(NEAR, difference(b, c))];
+        let [far, far_apart] = [sum(d, e), times(FAR, difference(d, e))];
         [
-            times(4.0, a),
-            sum(difference(times(4.0, apart), apart_far), times(4.0, f)),
-            times(-1.0, sum(sum(five, times(4.0, both)), both_far)),
-            difference(difference(apart_far, apart), times(5.0, f)),
-            sum(sum(a, both), both_far),
+            times(PRODUCT, a),
+            plus::<FMA>(plus::<FMA>(times(PRODUCT, f), -FAR_2, near_apart), -NEAR_2, far_apart),
+            plus::<FMA>(plus::<FMA>(times(-SUM, a), -FAR_2, near), -NEAR_2, far),
+            plus::<FMA>(sum(near_apart, far_apart), -SUM, f),
+            sum(sum(a, near), far),
             f,
         ]
     }
 
     /// `A^T`: from six products to four outputs.
     #[inline(always)]
-    fn to_outputs([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 4] {
-        let (near, near_apart) = (sum(b, c), difference(b, c));
-        let (far, far_apart) = (sum(d, e), difference(d, e));
+    fn to_outputs<const FMA: bool>([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 4] {
+        let [near, near_apart] = [sum(b, c), difference(b, c)];
+        let [far, far_apart] = [sum(d, e), difference(d, e)];
         [
             sum(sum(a, near), far),
-            sum(near_apart, times(2.0, far_apart)),
-            sum(near, times(4.0, far)),
-            sum(sum(near_apart, times(8.0, far_apart)), f),
+            plus::<FMA>(times(NEAR, near_apart), FAR, far_apart),
+            plus::<FMA>(times(NEAR_2, near), FAR_2, far),
+            plus::<FMA>(plus::<FMA>(f, NEAR_3, near_apart), FAR_3, far_apart),
         ]
     }
 
     /// `A`: the backward pass of `A^T`.
     #[inline(always)]
-    fn of_outputs([a, b, c, d]: [Lanes; 4]) -> [Lanes; 6] {
-        let (even, odd) = (sum(a, c), sum(b, d));
-        let (far_even, far_odd) = (sum(a, times(4.0, c)), sum(times(2.0, b), times(8.0, d)));
-        [a, sum(even, odd), difference(even, odd), sum(far_even, far_odd), difference(far_even, far_odd), d]
+    fn of_outputs<const FMA: bool>([a, b, c, d]: [Lanes; 4]) -> [Lanes; 6] {
+        let [near_even, near_odd] = [plus::<FMA>(a, NEAR_2, c), plus::<FMA>(times(NEAR, b), NEAR_3, d)];
+        let [far_even, far_odd] = [plus::<FMA>(a, FAR_2, c), plus::<FMA>(times(FAR, b), FAR_3, d)];
+        [
+            a,
+            sum(near_even, near_odd),
+            difference(near_even, near_odd),
+            sum(far_even, far_odd),
+            difference(far_even, far_odd),
+            d,
+        ]
     }
 
     /// `G` times three taps.
     #[inline(always)]
-    fn of_taps([a, b, c]: [Lanes; 3]) -> [Lanes; 6] {
-        let (outer, middle) = (times(-1.0 / 6.0, sum(a, c)), times(1.0 / 6.0, b));
-        let (far, far_middle) = (sum(times(1.0 / 24.0, a), times(1.0 / 6.0, c)), times(1.0 / 12.0, b));
+    fn of_taps<const FMA: bool>([a, b, c]: [Lanes; 3]) -> [Lanes; 6] {
+        let near = times(AT_NEAR, plus::<FMA>(a, NEAR_2, c));
+        let far = times(AT_FAR, plus::<FMA>(a, FAR_2, c));
         [
-            times(0.25, a),
-            difference(outer, middle),
-            sum(outer, middle),
-            sum(far, far_middle),
-            difference(far, far_middle),
+            times(1.0 / PRODUCT, a),
+            plus::<FMA>(near, AT_NEAR * NEAR, b),
+            plus::<FMA>(near, -AT_NEAR * NEAR, b),
+            plus::<FMA>(far, AT_FAR * FAR, b),
+            plus::<FMA>(far, -AT_FAR * FAR, b),
             c,
         ]
     }
 
     /// `G^T`: the backward pass of `G`.
     #[inline(always)]
-    fn to_taps([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 3] {
-        let (near, far) = (times(-1.0 / 6.0, sum(b, c)), sum(d, e));
+    fn to_taps<const FMA: bool>([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 3] {
+        let [near, far] = [times(AT_NEAR, sum(b, c)), times(AT_FAR, sum(d, e))];
+        let [near_apart, far_apart] = [difference(b, c), difference(d, e)];
         [
-            sum(sum(times(0.25, a), near), times(1.0 / 24.0, far)),
-            sum(times(1.0 / 6.0, difference(c, b)), times(1.0 / 12.0, difference(d, e))),
-            sum(sum(near, times(1.0 / 6.0, far)), f),
+            plus::<FMA>(sum(near, far), 1.0 / PRODUCT, a),
+            plus::<FMA>(times(AT_NEAR * NEAR, near_apart), AT_FAR * FAR, far_apart),
+            plus::<FMA>(plus::<FMA>(f, NEAR_2, near), FAR_2, far),
         ]
     }
 }
