@@ -94,7 +94,9 @@ pub use gelu::{gelu, gelu_composed};
 pub use int8::{
     Int8Weight, convolution_int8, int8_byte, int8_scale, linear_int8, multiplies_bytes, round_to_int8,
 };
-pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed, reads_transposed_weights};
+pub use linear::{
+    linear, linear_composed, linear_gelu, linear_gelu_composed, multiplies_bfloat16, reads_transposed_weights,
+};
 pub use neighbors::{Border, Neighborhood};
 pub use norm::{
     BatchNorm, Moments, batch_norm, batch_norm_composed, layer_norm, layer_norm_composed, moments,
@@ -104,7 +106,7 @@ pub use optimizer::{
     AdamW, adamw, adamw_composed, orthogonalize, orthogonalize_composed, scaled, sum_of_squares,
 };
 pub use packed::{PackedWeight, linear_packed};
-pub use precision::{Precision, multiplies_bfloat16};
+pub use precision::Precision;
 pub use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;

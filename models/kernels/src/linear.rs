@@ -150,6 +150,26 @@ pub fn reads_transposed_weights(device: &Device) -> bool {
     }
 }
 
+/// Whether [`Precision::Bfloat16`](crate::Precision::Bfloat16) makes products faster on a device: flex, on a CPU with AVX512-BF16 and without AMX, which multiplies
+/// numbers of 24 bits in less time.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+///
+/// println!("{}", vitrine_kernels::multiplies_bfloat16(&Device::default()));
+/// ```
+pub fn multiplies_bfloat16(device: &Device) -> bool {
+    #[cfg(feature = "flex")]
+    return flex::is_flex(device) && crate::cpu::gemm::Bfloat16::useful().is_some();
+    #[cfg(not(feature = "flex"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;

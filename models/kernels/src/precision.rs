@@ -1,6 +1,5 @@
 //! The precision in which the products of training are computed.
 
-use burn::tensor::Device;
 use std::cell::Cell;
 
 /// The numbers that products of matrices and convolutions multiply. Sums, and everything else, are computed in float32.
@@ -9,7 +8,7 @@ pub enum Precision {
     /// Numbers of 24 significant bits, as they are.
     #[default]
     Float32,
-    /// Numbers that are rounded to bfloat16, of eight significant bits, where that is [faster](multiplies_bfloat16); small products, and
+    /// Numbers that are rounded to bfloat16, of eight significant bits, where that is [faster](crate::multiplies_bfloat16); small products, and
     /// those of attention, stay as they are (mixed precision; Micikevicius et al. 2018, section 3; Kalamkar et al. 2019, section 3).
     Bfloat16,
 }
@@ -50,32 +49,15 @@ impl Precision {
     }
 }
 
-/// Whether [`Precision::Bfloat16`] makes products faster on a device: flex, on a CPU with AVX512-BF16 and without AMX, which multiplies
-/// numbers of 24 bits in less time.
-///
-/// # Examples
-///
-/// ```
-/// use burn::tensor::Device;
-///
-/// println!("{}", vitrine_kernels::multiplies_bfloat16(&Device::default()));
-/// ```
-pub fn multiplies_bfloat16(device: &Device) -> bool {
-    #[cfg(feature = "flex")]
-    return crate::cpu::flex::is_flex(device) && crate::cpu::gemm::Bfloat16::useful().is_some();
-    #[cfg(not(feature = "flex"))]
-    {
-        let _ = device;
-        false
-    }
-}
-
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
     use crate::testing::{assert_same_within, numbers};
-    use crate::{Convolution, convolution, convolution_composed, linear, linear_composed, linear_gelu};
-    use burn::tensor::Tensor;
+    use crate::{
+        Convolution, convolution, convolution_composed, linear, linear_composed, linear_gelu,
+        multiplies_bfloat16,
+    };
+    use burn::tensor::{Device, Tensor};
 
     /// What rounding may cost, as a share of the largest value.
     const BOUND: f32 = 0.02;

@@ -13,6 +13,8 @@
 //! Rounding changes a number by up to 2^-9 of itself. The terms of an element are added in the order of the inner elements, two at a
 //! time, so that it depends only on its row of the left factor and its column of the right one.
 
+#[cfg(target_arch = "x86_64")]
+mod detect;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
 mod elsewhere;
@@ -23,10 +25,12 @@ mod packed;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use detect::Bfloat16;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use elsewhere::{Bfloat16, RightPanels, multiply, multiply_columns, pack};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use packed::{Bfloat16, RightPanels, multiply, multiply_columns, pack};
+pub(crate) use packed::{RightPanels, multiply, multiply_columns, pack};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use pairs::halves;
 

@@ -1,24 +1,12 @@
 //! Right factors in panels, and their products.
 
-use super::super::avx512::{Avx512, LANES};
+use super::super::avx512::LANES;
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::pairs::{self, Pairs};
-use super::{PANEL, Rounded, kernel, packed_length};
+use super::{Bfloat16, PANEL, Rounded, kernel, packed_length};
 use std::cell::Cell;
 use std::ops::Range;
 use std::thread::LocalKey;
-
-/// The proof that the CPU has AVX512-BF16, and what packing uses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bfloat16(());
-
-impl Bfloat16 {
-    /// The proof, if the CPU has these instructions. The standard library caches the answer.
-    pub(crate) fn find() -> Option<Self> {
-        let more = is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512bw");
-        Avx512::find().filter(|_| more).map(|_| Self(()))
-    }
-}
 
 /// Words that a thread keeps for later products.
 type Kept = LocalKey<Cell<Vec<u32>>>;
