@@ -5,7 +5,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rayon::prelude::*;
 use vitrine::learner::Learner;
-use vitrine::recipe::Recipe;
+use vitrine::recipe::{Precision, Recipe};
 use vitrine_models::{ModelConfig, preset};
 
 #[cfg(not(target_env = "msvc"))]
@@ -13,11 +13,11 @@ use vitrine_models::{ModelConfig, preset};
 static ALLOCATOR: vitrine::allocator::MiMalloc = vitrine::allocator::MiMalloc;
 
 /// A closure that runs one training step of a new model on random images.
-fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
+fn training_step(config: &ModelConfig, batch: usize, precision: Precision) -> impl FnMut() {
     vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
     let Ok(model) = config.init(&device) else { panic!("{config:?} is not valid") };
-    let recipe = Recipe::default();
+    let recipe = Recipe { precision, ..Recipe::default() };
     let mut learner = Learner::new(model, &recipe);
     let side = config.image_size.height;
     let images = Tensor::<4>::random([batch, 3, side, side], Distribution::Normal(0.0, 1.0), &device);
@@ -36,10 +36,27 @@ fn by_preset(c: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements(BATCH as u64));
     for name in ["vit_pico_patch4_32", "vit_nano_patch4_32", "vit_lite_7_4", "swin_pico_patch2_window4_32"] {
         let Some(config) = preset::find(name) else { panic!("{name} is not listed") };
-        let mut step = training_step(&config, BATCH);
+        let mut step = training_step(&config, BATCH, Precision::F32);
         group.bench_function(BenchmarkId::from_parameter(name), |b| b.iter(&mut step));
     }
     group.finish();
+}
+
+/// A step in float32 and in bfloat16, where the CPU multiplies these faster.
+fn by_precision(c: &mut Criterion) {
+    let can_round = vitrine_kernels::multiplies_bfloat16(&Device::default());
+    for (name, batch) in [("hybrid_micro_patch8_32", 64), ("vit_tiny_patch16_224", 16)] {
+        let Some(config) = preset::find(name) else { panic!("{name} is not listed") };
+        let mut group = c.benchmark_group(format!("precision/{name}"));
+        group.sample_size(10).throughput(Throughput::Elements(batch as u64));
+        for (kind, precision) in
+            [("f32", Precision::F32), ("bf16", Precision::Bf16)].into_iter().take(1 + usize::from(can_round))
+        {
+            let mut step = training_step(&config, batch, precision);
+            group.bench_function(kind, |b| b.iter(&mut step));
+        }
+        group.finish();
+    }
 }
 
 /// `count` matrix products `[rows, inner] * [inner, columns]`.
@@ -149,10 +166,10 @@ fn matrix_product_bound(c: &mut Criterion) {
     group.bench_function("products alone, gemm crate", |b| {
         b.iter(|| products.iter().for_each(|products| products.run(&factor, &factor, &mut out)));
     });
-    let mut step = training_step(&config, BATCH);
+    let mut step = training_step(&config, BATCH, Precision::F32);
     group.bench_function("training step", |b| b.iter(&mut step));
     group.finish();
 }
 
-criterion_group!(benches, by_preset, matrix_product_bound);
+criterion_group!(benches, by_preset, by_precision, matrix_product_bound);
 criterion_main!(benches);

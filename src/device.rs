@@ -5,8 +5,9 @@ use std::panic::{self, AssertUnwindSafe};
 use anyhow::{Result, bail};
 use burn::tensor::{Device, Tensor};
 
+use crate::recipe::Precision;
 use crate::text::count;
-use crate::usage::{UsageError, did_you_mean};
+use crate::usage::{UsageError, did_you_mean, usage};
 
 #[cfg(not(any(
     feature = "flex",
@@ -74,6 +75,40 @@ fn backends() -> [Backend; 7] {
 #[allow(deprecated)]
 fn ndarray() -> Device {
     Device::ndarray()
+}
+
+impl FoundDevice {
+    /// Whether training is no slower in this precision than in float32.
+    pub fn suits(&self, precision: Precision) -> bool {
+        precision == Precision::F32 || vitrine_kernels::multiplies_bfloat16(&self.device)
+    }
+
+    /// Checks that a stated precision makes training faster.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn check_precision(&self, precision: Precision) -> Result<()> {
+        if !self.suits(precision) {
+            usage!(
+                "`precision = \"bf16\"` (--precision): {} does not multiply bfloat16 numbers faster here: it would need flex on a processor with \
+                 AVX512-BF16 (AMD since Zen 4) and without AMX, whose products of float32 are faster still; leave it out",
+                self.name
+            );
+        }
+        Ok(())
+    }
+
+    /// The precision of a run that began elsewhere, or else float32 and a warning.
+    pub fn precision_or_float32(&self, precision: Precision) -> (Precision, Option<String>) {
+        if self.suits(precision) {
+            return (precision, None);
+        }
+        let warning = format!(
+            "products in float32: {} does not multiply bfloat16 numbers faster here, as where the run began (`precision`)",
+            self.name
+        );
+        (Precision::F32, Some(warning))
+    }
 }
 
 impl Backend {

@@ -202,7 +202,7 @@ impl Bench {
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
-        self.precision.check(&found)?;
+        found.check_precision(self.precision)?;
         let batch_size = self.batch_size;
         let recipe = Recipe { batch_size, ..self.recipe() };
         let work = match self.inference_only {

@@ -101,7 +101,7 @@ fn admits(
         precision: config.precision,
         ..Recipe::default()
     };
-    recipe.precision.check(device).map_err(|error| error.to_string())?;
+    device.check_precision(recipe.precision).map_err(|error| error.to_string())?;
     memory::check(&config.model, Work::Training(&recipe, images), device)
         .map(|_| ())
         .map_err(|error| error.to_string())

@@ -189,6 +189,36 @@ mod tests {
     }
 
     #[test]
+    fn rounded_products_change_an_update_little_and_nothing_where_they_are_no_faster() {
+        let (images, targets) = batch();
+        let start = model();
+        let trained = |precision, gradient_checkpointing| {
+            // A large epsilon, as below.
+            let recipe = Recipe {
+                precision,
+                gradient_checkpointing,
+                clip_norm: 0.0,
+                epsilon: 1e-2,
+                ..Recipe::default()
+            };
+            let mut learner = Learner::new(start.clone(), &recipe);
+            learner.backward(&recipe, images.clone(), targets.clone(), 0);
+            assert!(learner.update(&recipe, 5e-3, 1));
+            learner
+        };
+        let exact = trained(Precision::F32, false);
+        let before = difference(&exact, &Learner::new(start.clone(), &Recipe::default()), &images);
+        for gradient_checkpointing in [false, true] {
+            let rounded = trained(Precision::Bf16, gradient_checkpointing);
+            let apart = difference(&exact, &rounded, &images);
+            let same = trained(Precision::F32, gradient_checkpointing);
+            assert!(apart < 0.1 * before, "{apart} of {before}");
+            let is_rounded = vitrine_kernels::multiplies_bfloat16(&Device::default());
+            assert_eq!(difference(&rounded, &same, &images) > 0.0, is_rounded);
+        }
+    }
+
+    #[test]
     fn accumulation_and_checkpointing_give_the_update_of_one_batch() {
         // A large epsilon: with a small one, Adam would turn rounding errors of small gradients into full steps.
         let recipe = Recipe { clip_norm: 0.0, epsilon: 1e-2, ..Recipe::default() };

@@ -88,6 +88,8 @@ pub struct Evidence<'a> {
     pub pretrained: Option<(&'a str, &'a ModelCard)>,
     /// The measured compute budget, if the run has a time limit on which the choices depend.
     pub budget: Option<Budget>,
+    /// Whether the device multiplies [bfloat16](crate::recipe::Precision::Bf16) numbers faster.
+    pub multiplies_bfloat16: bool,
 }
 
 impl Plan {

@@ -8,7 +8,7 @@ use vitrine_datasets::{Augmentation, Crop, SourceKind};
 use vitrine_models::{ModelConfig, Tokenizer};
 
 use super::{Evidence, Overrides, head_fit};
-use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
+use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, Precision, ProgressiveLearning, Recipe};
 use crate::text::count;
 use crate::usage::{did_you_mean, usage};
 
@@ -57,6 +57,13 @@ pub(super) fn choose(
                 .to_owned(),
         );
     }
+    if rounds(&recipe, overrides, evidence) {
+        recipe.precision = Precision::Bf16;
+        reasons.push(
+            "products of matrices in bfloat16, which this processor multiplies faster (--precision f32: in float32)"
+                .to_owned(),
+        );
+    }
     overrides.options.apply(&mut recipe);
     recipe.metric.get_or_insert(usual);
     recipe.probe_first |= head_fit::comes_first(overrides, evidence, model, reasons);
@@ -67,6 +74,13 @@ pub(super) fn choose(
         reasons.push(describe_progressive(progressive, &recipe, model));
     }
     Ok(recipe)
+}
+
+/// Whether products are rounded without being asked for: where time is what the user states, and that buys more of it. A run of stated
+/// epochs computes in float32, as on other processors.
+fn rounds(recipe: &Recipe, overrides: &Overrides, evidence: &Evidence<'_>) -> bool {
+    let is_open = overrides.recipe_file().is_none() && overrides.options.precision.is_none();
+    is_open && overrides.length.seconds.is_some() && evidence.multiplies_bfloat16 && !recipe.fit_head
 }
 
 /// The recipe to measure the speed of training with: the requested one, or else `short`.
@@ -83,6 +97,9 @@ pub(super) fn to_measure(
         Some(name) => suited(find(name)?, evidence, model),
         None => suited(find("short")?, evidence, model),
     };
+    if rounds(&recipe, overrides, evidence) {
+        recipe.precision = Precision::Bf16;
+    }
     overrides.options.apply(&mut recipe);
     Ok(recipe)
 }

@@ -27,7 +27,7 @@ use series::Series;
 
 use crate::events::{Event, EventSink};
 use crate::memory::{self, Work};
-use crate::recipe::{AskedLength, Precision, Recipe};
+use crate::recipe::{AskedLength, Recipe};
 use crate::report::{self, RunReport};
 use crate::run_folder::{BadFiles, Purpose, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
@@ -82,7 +82,7 @@ impl Run {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, usual_epochs, begun } = planned;
         let dataset = data.dataset();
-        config.recipe.precision.check(device)?;
+        device.check_precision(config.recipe.precision)?;
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
         let bad_files = check_unreadable(&data, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
@@ -116,13 +116,9 @@ impl Run {
         };
         let (dataset, again) = (open(&config)?, (folder.path(), Purpose::Resume));
         let data = RunData::reopen(dataset, &config, again, &undecodable)?;
-        if !config.recipe.precision.suits(device) {
-            events.emit(Event::warning(format!(
-                "{} does not multiply bfloat16 numbers faster here, as this run has done (`precision`): it goes on in float32",
-                device.name
-            )));
-            config.recipe.precision = Precision::F32;
-        }
+        let (precision, warning) = device.precision_or_float32(config.recipe.precision);
+        config.recipe.precision = precision;
+        events.emit_warning(warning);
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &data.dataset()), device)?);
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;

@@ -11,6 +11,7 @@ use super::image_size;
 use super::initial_weights::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
+use crate::recipe::Precision;
 use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path, existing_path};
 use crate::runtime::Runtime;
 use crate::train::Start;
@@ -98,6 +99,8 @@ impl PlannedRun {
             class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
             pretrained: pretrained.as_ref().map(|weights| (weights.name.as_str(), &weights.card)),
             budget: None,
+            // Workers may be other processors.
+            multiplies_bfloat16: runtime.workers.is_none() && runtime.device.suits(Precision::Bf16),
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
         let plan = Plan::for_device(new.overrides, &evidence, runtime.device)?;

@@ -136,6 +136,9 @@ impl PlannedRun {
         config.data_path = data_path(&config.data_now(), &config.data_dir);
         config.pretrained = repository.or(config.pretrained);
         config.pretrained_path = existing_path(&source).or(config.pretrained_path);
+        let (precision, warning) = device.precision_or_float32(config.recipe.precision);
+        config.recipe.precision = precision;
+        events.emit_warning(warning);
         config.program = PROGRAM.to_owned();
         config.lengthened = false;
         config.origin.threads = Some(threads);

@@ -5,7 +5,7 @@
 mod settings;
 
 use super::*;
-use crate::recipe::{NamedRecipe, RecipeOverrides};
+use crate::recipe::{NamedRecipe, Precision, RecipeOverrides};
 use crate::usage::UsageError;
 use vitrine_datasets::{
     AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
@@ -63,6 +63,7 @@ fn evidence(case: &Case) -> Evidence<'_> {
         class_sizes: &case.class_sizes,
         pretrained: None,
         budget: None,
+        multiplies_bfloat16: false,
     }
 }
 
@@ -272,6 +273,39 @@ fn speed_is_measured_with_the_model_and_recipe_of_the_run() {
     let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
     assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
     assert_eq!(recipe.optimizer, Optimizer::Muon, "the optimizer of the recipe that the plan chooses");
+}
+
+#[test]
+fn a_time_limit_buys_bfloat16_products_where_they_are_faster() {
+    let data = case(SourceKind::Folder, [32, 32], false, 300);
+    let precision = |faster, overrides: Overrides| {
+        let evidence = Evidence { multiplies_bfloat16: faster, ..evidence(&data) };
+        let plan = Plan::new(&overrides, &evidence).unwrap();
+        assert_eq!(plan.reasons.iter().any(|reason| reason.contains("--precision f32")), {
+            plan.recipe.precision == Precision::Bf16 && overrides.options.precision.is_none()
+        });
+        let measured = recipe::to_measure(&overrides, &evidence, &plan.model).unwrap().precision;
+        assert_eq!(measured, plan.recipe.precision);
+        measured
+    };
+    let minute = AskedLength { epochs: None, seconds: Some(60.0) };
+    let time = Overrides { length: minute, ..Overrides::default() };
+    assert_eq!(precision(true, time.clone()), Precision::Bf16);
+    assert_eq!(precision(false, time.clone()), Precision::F32);
+    assert_eq!(
+        precision(true, Overrides::default()),
+        Precision::F32,
+        "its results are those of other processors"
+    );
+    for stated in [Precision::F32, Precision::Bf16] {
+        let options = RecipeOverrides { precision: Some(stated), ..RecipeOverrides::default() };
+        for length in [minute, AskedLength::default()] {
+            assert_eq!(
+                precision(true, Overrides { options: options.clone(), length, ..Overrides::default() }),
+                stated
+            );
+        }
+    }
 }
 
 #[test]
