@@ -89,11 +89,7 @@ impl FoundDevice {
     /// If it does not.
     pub fn check_precision(&self, precision: Precision) -> Result<()> {
         if !self.suits(precision) {
-            usage!(
-                "`precision = \"bf16\"` (--precision): {} does not multiply bfloat16 numbers faster here: it would need flex on a processor with \
-                 AVX512-BF16 (AMD since Zen 4) and without AMX, whose products of float32 are faster still; leave it out",
-                self.name
-            );
+            usage!("`precision = \"bf16\"` (--precision): {}; leave it out", self.slow_bfloat16());
         }
         Ok(())
     }
@@ -103,11 +99,16 @@ impl FoundDevice {
         if self.suits(precision) {
             return (precision, None);
         }
-        let warning = format!(
-            "products in float32: {} does not multiply bfloat16 numbers faster here, as where the run began (`precision`)",
+        (Precision::F32, Some(format!("the run goes on in float32: {}", self.slow_bfloat16())))
+    }
+
+    /// Why products of bfloat16 numbers are not faster.
+    pub fn slow_bfloat16(&self) -> String {
+        format!(
+            "{} does not multiply bfloat16 numbers faster here, which takes flex on a processor with AVX512-BF16 (AMD since Zen 4) and without \
+             AMX, whose products of float32 are faster still",
             self.name
-        );
-        (Precision::F32, Some(warning))
+        )
     }
 }
 
@@ -291,6 +292,22 @@ fn select_named(wanted: &str) -> Result<FoundDevice> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_precision_that_gains_nothing_is_refused_and_does_not_stop_an_earlier_run() {
+        let (device, _) = select(None).unwrap();
+        let suits = device.suits(Precision::Bf16);
+        assert!(device.check_precision(Precision::F32).is_ok());
+        let refused = device.check_precision(Precision::Bf16).map_err(|error| error.to_string());
+        assert_eq!(refused.is_ok(), suits);
+        for part in ["--precision", "AVX512-BF16", &device.name] {
+            assert!(refused.as_ref().err().is_none_or(|message| message.contains(part)), "{refused:?}");
+        }
+        assert_eq!(device.precision_or_float32(Precision::F32), (Precision::F32, None));
+        let (precision, warning) = device.precision_or_float32(Precision::Bf16);
+        assert_eq!((precision == Precision::Bf16, warning.is_none()), (suits, suits));
+        assert!(warning.is_none_or(|warning| warning.contains("goes on in float32")));
+    }
 
     #[test]
     fn the_default_device_computes() {

@@ -75,6 +75,9 @@ struct Figures {
     model: String,
     device: String,
     batch_size: usize,
+    /// The precision of training; absent with `--inference-only`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<Precision>,
     /// Number of the model's parameters.
     parameters: usize,
     /// Absent with `--inference-only`.
@@ -231,6 +234,7 @@ impl Bench {
             model: name,
             device: found.name,
             batch_size,
+            precision: (!self.inference_only).then_some(self.precision),
             parameters: model.num_params(),
             train_images_per_second: (!train.is_empty()).then(|| 1e3 * batch_size as f64 / median(&train)),
             infer_images_per_second: 1e3 * batch_size as f64 / median(&infer),

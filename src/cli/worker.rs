@@ -101,7 +101,9 @@ fn admits(
         precision: config.precision,
         ..Recipe::default()
     };
-    device.check_precision(recipe.precision).map_err(|error| error.to_string())?;
+    if !device.suits(recipe.precision) {
+        return Err(device.slow_bfloat16());
+    }
     memory::check(&config.model, Work::Training(&recipe, images), device)
         .map(|_| ())
         .map_err(|error| error.to_string())

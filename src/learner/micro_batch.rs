@@ -483,10 +483,12 @@ mod tests {
     fn contributions_of_a_replica_give_the_bits_of_own_backward_passes() {
         for name in ["vit_pico_patch4_32", "hybrid_pico_patch4_32"] {
             let config = preset::find(name).unwrap();
-            for (gradient_checkpointing, freeze) in
-                [(false, None), (true, None), (false, Some(Freeze::Blocks(1)))]
-            {
-                let recipe = Recipe { gradient_checkpointing, freeze, ..Recipe::default() };
+            for (gradient_checkpointing, freeze, precision) in [
+                (false, None, Precision::F32),
+                (true, None, Precision::Bf16),
+                (false, Some(Freeze::Blocks(1)), Precision::Bf16),
+            ] {
+                let recipe = Recipe { gradient_checkpointing, freeze, precision, ..Recipe::default() };
                 assert_same_bits(&config, &recipe);
             }
         }

@@ -98,7 +98,8 @@ impl Learner {
         }
         let rates = self.layers.rates(learning_rate, recipe.layer_decay);
         let grads = optimizer::mean_clipped(&self.model, self.sums.grads(), images, recipe.clip_norm);
-        self.model = self.optimizer.step(rates, self.model.clone(), grads);
+        self.model = vitrine_kernels::Precision::from(recipe.precision)
+            .during(|| self.optimizer.step(rates, self.model.clone(), grads));
         if let Some(average) = self.average.take() {
             self.average = Some(ema::update(average, &self.model, recipe.ema_decay, updates));
         }

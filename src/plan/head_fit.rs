@@ -4,7 +4,7 @@ use anyhow::Result;
 use vitrine_models::{ModelConfig, Pool};
 
 use super::{Evidence, Overrides, Pooling};
-use crate::recipe::{Freeze, Recipe};
+use crate::recipe::{Freeze, Precision, Recipe};
 use crate::usage::usage;
 
 /// The recipe that fits the head, if `--freeze backbone` is given and nothing that needs training by steps. Adds to `reasons`
@@ -96,7 +96,7 @@ pub(super) fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
         ("--layer-decay", options.layer_decay.is_some()),
         ("--patience", options.patience.is_some()),
         ("--gradient-checkpointing", options.gradient_checkpointing),
-        ("--precision", options.precision.is_some()),
+        ("--precision", options.precision == Some(Precision::Bf16)),
         ("--balanced-sampling", options.balanced_sampling),
     ];
     stated.into_iter().find(|(_, is_stated)| *is_stated).map(|(option, _)| option)

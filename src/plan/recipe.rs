@@ -80,7 +80,8 @@ pub(super) fn choose(
 /// epochs computes in float32, as on other processors.
 fn rounds(recipe: &Recipe, overrides: &Overrides, evidence: &Evidence<'_>) -> bool {
     let is_open = overrides.recipe_file().is_none() && overrides.options.precision.is_none();
-    is_open && overrides.length.seconds.is_some() && evidence.multiplies_bfloat16 && !recipe.fit_head
+    let is_by_time = overrides.length.seconds.is_some() && overrides.length.epochs.is_none();
+    is_open && is_by_time && evidence.multiplies_bfloat16 && !recipe.fit_head
 }
 
 /// The recipe to measure the speed of training with: the requested one, or else `short`.

@@ -54,7 +54,6 @@ pub struct Recipe {
     pub gradient_checkpointing: bool,
     /// The numbers that matrix products and convolutions multiply: `"f32"`, or `"bf16"`, rounded to bfloat16 with sums in float32 (mixed
     /// precision; Micikevicius et al. 2018), which is faster on processors with AVX512-BF16 and refused on others.
-    #[serde(skip_serializing_if = "Precision::is_default")]
     pub precision: Precision,
     /// The highest learning rate, which is reached at the end of the warm-up.
     pub learning_rate: f64,

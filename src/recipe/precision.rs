@@ -10,7 +10,7 @@ pub enum Precision {
     /// Float32.
     #[default]
     F32,
-    /// Rounded to bfloat16, with sums in float32; weights, attention, and everything else stay in float32.
+    /// Rounded to bfloat16 in linear layers, convolutions, and Muon, with sums in float32; everything else stays in float32.
     Bf16,
 }
 

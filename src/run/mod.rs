@@ -82,7 +82,6 @@ impl Run {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, usual_epochs, begun } = planned;
         let dataset = data.dataset();
-        device.check_precision(config.recipe.precision)?;
         events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
         let bad_files = check_unreadable(&data, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;

@@ -104,6 +104,7 @@ impl PlannedRun {
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
         let plan = Plan::for_device(new.overrides, &evidence, runtime.device)?;
+        runtime.device.check_precision(plan.recipe.precision)?;
         let smaller = plan.with_half_size(new.overrides, &evidence, runtime.device)?;
         let config = RunConfig {
             program: PROGRAM.to_owned(),

@@ -143,7 +143,7 @@ mod tests {
             freeze: None,
             multi_label: false,
             gradient_checkpointing: true,
-            precision: Precision::F32,
+            precision: Precision::Bf16,
         };
         Header { config, size: 7, image_size, seed: u64::MAX }
     }

@@ -54,7 +54,8 @@ pub(super) struct RecipeArgs {
     /// more computation.
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
-    /// Numbers that matrix products and convolutions multiply: bf16 rounds them to bfloat16, which is faster on processors with AVX512-BF16.
+    /// Numbers that matrix products and convolutions multiply: bf16 rounds them to bfloat16, which is faster on processors with AVX512-BF16,
+    /// and what these do by default if --time alone says the length; otherwise f32.
     #[arg(long, value_enum, value_name = "NAME")]
     pub(super) precision: Option<Precision>,
     /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same

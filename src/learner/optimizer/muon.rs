@@ -3,7 +3,7 @@
 //!
 //! Updates are scaled as by `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` (Liu et al. 2025, "Muon is
 //! Scalable for LLM Training", section 2.2): to the size of AdamW's, so that AdamW's learning rate and weight decay can
-//! be used. torch orthogonalizes in bfloat16, this implementation in float32.
+//! be used. torch orthogonalizes in bfloat16, this implementation in the recipe's precision.
 
 use burn::optim::LearningRate;
 use burn::optim::momentum::{Momentum, MomentumConfig, MomentumState};

@@ -297,6 +297,8 @@ fn a_time_limit_buys_bfloat16_products_where_they_are_faster() {
         Precision::F32,
         "its results are those of other processors"
     );
+    let both = AskedLength { epochs: Some(5), ..minute };
+    assert_eq!(precision(true, Overrides { length: both, ..Overrides::default() }), Precision::F32);
     for stated in [Precision::F32, Precision::Bf16] {
         let options = RecipeOverrides { precision: Some(stated), ..RecipeOverrides::default() };
         for length in [minute, AskedLength::default()] {

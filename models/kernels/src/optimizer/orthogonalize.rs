@@ -85,6 +85,36 @@ mod tests {
 
     #[cfg(feature = "flex")]
     #[test]
+    fn rounded_products_change_little_also_where_singular_values_differ() {
+        use crate::testing::numbers;
+        use crate::{Precision, multiplies_bfloat16};
+
+        let device = Device::flex();
+        for [matrices, rows, columns] in [[1, 128, 1152], [3, 128, 128], [1, 150, 70], [2, 16, 16]] {
+            for decay in [1.0f32, 0.97, 0.9] {
+                let values = numbers(matrices * rows * columns, 5);
+                let values = values.iter().enumerate().map(|(index, value)| {
+                    let (row, column) = (index / columns % rows, index % columns);
+                    value * decay.powi(row.min(column) as i32)
+                });
+                let values: Vec<f32> = values.collect();
+                let x =
+                    Tensor::<1>::from_floats(values.as_slice(), &device).reshape([matrices, rows, columns]);
+                let exact = orthogonalize(x.clone());
+                let rounded = Precision::Bfloat16.during(|| orthogonalize(x));
+                let norm = |x: Tensor<3>| x.square().mean().sqrt().into_scalar::<f32>();
+                let (error, size) = (norm(rounded - exact.clone()), norm(exact));
+                assert!(
+                    error < 0.05 * size,
+                    "{matrices} of {rows} x {columns}, {decay}: {error}, not {size}"
+                );
+                let is_large = rows.min(columns) > 24;
+                assert_eq!(error > 0.0, is_large && multiplies_bfloat16(&device));
+            }
+        }
+    }
+
+    #[test]
     fn the_fused_iteration_agrees_with_its_definition() {
         use crate::testing::numbers;
 

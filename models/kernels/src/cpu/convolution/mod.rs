@@ -18,7 +18,7 @@ use super::flex::{contiguous, sizes};
 use super::gemm::Bfloat16;
 use super::operation::Operation;
 use burn::backend::flex::FlexTensor;
-use winograd::Tiles;
+use winograd::{Filters, Tiles};
 
 /// A convolution in which each output channel reads all input channels.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ impl FullConvolution {
 pub(crate) struct SavedMaps {
     x: FlexTensor,
     kernels: FlexTensor,
+    /// The transposed filters of tiles, if the forward pass has made them.
+    transposed: Option<Filters>,
 }
 
 impl Operation<2> for FullConvolution {
@@ -50,25 +52,26 @@ impl Operation<2> for FullConvolution {
         self.forward_saving(inputs, [false; 2]).0
     }
 
-    fn forward_saving(&self, inputs: [FlexTensor; 2], _wanted: [bool; 2]) -> (FlexTensor, SavedMaps) {
+    fn forward_saving(&self, inputs: [FlexTensor; 2], [x_wanted, _]: [bool; 2]) -> (FlexTensor, SavedMaps) {
         let [x, kernels] = inputs.map(contiguous);
         let maps = Maps::new(self, &x, &kernels);
         let weight = taps::from_kernels(&kernels);
-        let output = match maps.suit_winograd() {
-            true => Tiles::new(&maps).convolve(x.storage(), weight.storage()),
-            false => maps.outputs(x.storage(), weight.storage()),
+        let (output, transposed) = match maps.suit_winograd() {
+            true => Tiles::new(&maps).convolve(x.storage(), weight.storage(), x_wanted),
+            false => (maps.outputs(x.storage(), weight.storage()), None),
         };
-        (output, SavedMaps { x, kernels })
+        (output, SavedMaps { x, kernels, transposed })
     }
 
     fn backward(self, saved: SavedMaps, dy: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
-        let SavedMaps { x, kernels } = saved;
+        let SavedMaps { x, kernels, transposed } = saved;
         let maps = Maps::new(&self, &x, &kernels);
         let dy = contiguous(dy);
         let [dx, dweight] = if maps.suit_winograd() {
-            let transposed = wanted[0].then(|| taps::transposed_from_kernels(&kernels));
-            let transposed = transposed.as_ref().map(FlexTensor::storage::<f32>);
-            Tiles::new(&maps).gradients(x.storage(), transposed, dy.storage(), wanted[1])
+            let tiles = Tiles::new(&maps);
+            let from_kernels = || tiles.transposed_filters(taps::transposed_from_kernels(&kernels).storage());
+            let transposed = wanted[0].then(|| transposed.unwrap_or_else(from_kernels));
+            tiles.gradients(x.storage(), transposed, dy.storage(), wanted[1])
         } else {
             maps.gradients(x.storage(), taps::from_kernels(&kernels).storage(), dy.storage(), wanted)
         };

@@ -47,6 +47,8 @@ impl<'a> RightFactor<'a> {
         if let Some(amx) = amx::takes(rows, matrix.rows, matrix.columns) {
             return Self::Packed(amx::RightPanels::new(amx, matrix));
         }
+        // Fewer rows are one task, which a library cuts.
+        let bfloat16 = bfloat16.filter(|_| rows >= 2 * amx::PANEL);
         match bfloat16.and_then(|bfloat16| bfloat16.takes(rows, matrix.rows, matrix.columns)) {
             Some(bfloat16) => Self::Rounded(bfloat16, bfloat16::packed(bfloat16, matrix), sizes),
             None => Self::Plain(matrix),
@@ -121,23 +123,22 @@ pub(crate) fn product_of_few_rows(
     };
     if amx::takes(rows, inner, columns).is_none() {
         let rounded = bfloat16.and_then(|bfloat16| bfloat16.takes(rows, inner, columns));
-        if let Some(bfloat16) = rounded.filter(|_| left.compact() && right.compact()) {
-            let panels = Chunks::of(columns, bfloat16::PANEL).in_groups(bfloat16::PANEL);
-            if panels.count() < row_chunks.min(rayon::current_num_threads()) {
-                return false;
-            }
-            in_parts(panels, &|out, epilogue, right| {
-                bfloat16::multiply(bfloat16, out, epilogue, 1.0, left, right);
-            });
-            return true;
+        let rounded = rounded.filter(|_| left.compact() && right.compact());
+        if rounded.is_some() && rows > bfloat16::FEW_ROWS {
+            return false;
         }
-        if let Some(instructions) = small::packs(rows, inner).filter(|_| right.compact()) {
+        let packs = small::packs(rows, inner).filter(|_| right.compact());
+        if rounded.is_some() || packs.is_some() {
             let panels = Chunks::of(columns, small::PANEL).in_groups(small::PANEL);
             if panels.count() < row_chunks.min(rayon::current_num_threads()) {
                 return false;
             }
-            in_parts(panels, &|out, epilogue, right| {
-                small::multiply_packed(instructions, out, epilogue, 1.0, left, right);
+            in_parts(panels, &|out, epilogue, right| match (rounded, packs) {
+                (Some(bfloat16), _) => bfloat16::multiply(bfloat16, out, epilogue, 1.0, left, right),
+                (None, Some(instructions)) => {
+                    small::multiply_packed(instructions, out, epilogue, 1.0, left, right);
+                }
+                (None, None) => unreachable!("one of both multiplies"),
             });
             return true;
         }

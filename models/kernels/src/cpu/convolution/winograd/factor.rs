@@ -50,7 +50,7 @@ impl<'a> Factor<'a> {
 }
 
 /// The memory of transformed tiles as numbers of bfloat16: a place begins where it would in float32.
-pub(super) fn halves(data: &mut [f32]) -> &mut [u16] {
+pub(super) fn as_halves(data: &mut [f32]) -> &mut [u16] {
     // SAFETY: all bits are halves, and those of halves a number.
     unsafe { data.align_to_mut::<u16>() }.1
 }

@@ -6,11 +6,13 @@ use crate::cpu::gemm::{Bfloat16, Epilogue, Matrix, MatrixMut};
 use crate::cpu::threads::{Buffer, parallel};
 
 /// The factors of all places, each of these rows and columns.
-pub(super) struct Filters {
+#[derive(Clone, Debug)]
+pub(in super::super) struct Filters {
     sizes: [usize; 2],
     values: Values,
 }
 
+#[derive(Clone, Debug)]
 enum Values {
     /// Row by row, one place after the other.
     Plain(Vec<f32>),
@@ -19,20 +21,23 @@ enum Values {
 }
 
 impl Filters {
-    /// The filters with these values, row by row, one place after the other; rounded if there is `bfloat16`.
-    pub(super) fn new(
-        values: Vec<f32>,
-        sizes @ [rows, columns]: [usize; 2],
-        bfloat16: Option<Bfloat16>,
+    /// The filters with these values, row by row, one place after the other.
+    pub(super) fn plain(values: Vec<f32>, sizes: [usize; 2]) -> Self {
+        Self { sizes, values: Values::Plain(values) }
+    }
+
+    /// The filters of so many places that `matrix` gives, rounded. All have these sizes.
+    pub(super) fn rounded<'a>(
+        bfloat16: Bfloat16,
+        (places, sizes): (usize, [usize; 2]),
+        matrix: impl Fn(usize) -> Matrix<'a> + Sync,
     ) -> Self {
-        let Some(bfloat16) = bfloat16 else { return Self { sizes, values: Values::Plain(values) } };
-        let (places, length) = (values.len() / (rows * columns).max(1), packed_length(sizes));
+        let length = packed_length(sizes);
         let mut buffer = Buffer::new(places * length);
         let words = buffer.shared();
         parallel(places, |place| {
-            let matrix = Matrix::new(&values[place * rows * columns..], sizes, [columns, 1]);
             // SAFETY: the places are disjoint.
-            pack(bfloat16, matrix, unsafe { words.slice(place * length..(place + 1) * length) });
+            pack(bfloat16, matrix(place), unsafe { words.slice(place * length..(place + 1) * length) });
         });
         // SAFETY: `pack` wrote all words of every place.
         Self { sizes, values: Values::Rounded(bfloat16, unsafe { buffer.written() }) }

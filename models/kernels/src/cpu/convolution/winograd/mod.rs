@@ -22,13 +22,13 @@ mod transform;
 use super::gathered::SMALLEST_CHUNK;
 use super::{Kernel, Maps};
 use crate::cpu::flex;
-use crate::cpu::gemm::{Bfloat16, Epilogue, MatrixMut, gemm, is_for_amx};
+use crate::cpu::gemm::{Bfloat16, Epilogue, Matrix, MatrixMut, gemm, is_for_amx};
 use crate::cpu::simd::LANES;
 use crate::cpu::threads::sums::Sums;
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel, parallel_elements, with_scratch};
 use burn::backend::flex::FlexTensor;
-use factor::{Factor, halves};
-use filters::Filters;
+use factor::{Factor, as_halves};
+pub(super) use filters::Filters;
 use std::ops::Range;
 use transform::{Form, MOST_PIXELS, four, two};
 
@@ -123,16 +123,29 @@ impl<'a> Tiles<'a> {
         self.maps.bfloat16?.takes(TILES, self.maps.in_channels, self.maps.out_channels)
     }
 
-    /// The transformed filters, `[in, out]` at each place.
-    fn filters(&self, weight: &[f32]) -> Filters {
-        let sizes = [self.maps.in_channels, self.maps.out_channels];
-        Filters::new(self.transformed_taps(weight), sizes, self.bfloat16())
+    /// The transformed filters of a weight, `[in, out]` at each place, and the transposed ones, if they are rounded and wanted for the
+    /// backward pass: they are at hand here.
+    fn filters(&self, weight: &[f32], transposed_wanted: bool) -> (Filters, Option<Filters>) {
+        let (values, places) = (self.transformed_taps(weight), self.form.places());
+        let sizes @ [inputs, width] = [self.maps.in_channels, self.maps.out_channels];
+        let Some(bfloat16) = self.bfloat16() else { return (Filters::plain(values, sizes), None) };
+        let matrix = |place: usize| Matrix::new(&values[place * inputs * width..], sizes, [width, 1]);
+        let transposed = transposed_wanted.then(|| {
+            Filters::rounded(bfloat16, (places, [width, inputs]), |place| matrix(place).transposed())
+        });
+        (Filters::rounded(bfloat16, (places, sizes), matrix), transposed)
     }
 
     /// The transformed filters of a transposed weight, `[out, in]` at each place.
-    fn transposed_filters(&self, weight: &[f32]) -> Filters {
-        let sizes = [self.maps.out_channels, self.maps.in_channels];
-        Filters::new(self.transformed_taps(weight), sizes, self.bfloat16())
+    pub(super) fn transposed_filters(&self, weight: &[f32]) -> Filters {
+        let (values, places) = (self.transformed_taps(weight), self.form.places());
+        let sizes @ [width, inputs] = [self.maps.out_channels, self.maps.in_channels];
+        match self.bfloat16() {
+            None => Filters::plain(values, sizes),
+            Some(bfloat16) => Filters::rounded(bfloat16, (places, sizes), |place| {
+                Matrix::new(&values[place * width * inputs..], sizes, [inputs, 1])
+            }),
+        }
     }
 
     /// The transformed taps of a weight, one place after the other.
@@ -191,7 +204,12 @@ impl<'a> Tiles<'a> {
             match bfloat16 {
                 None => (self.form.transform_pixels)(pixels, &mut v[index * channels..], plane),
                 Some(bfloat16) => {
-                    (self.form.round_pixels)(bfloat16, pixels, &mut halves(v)[index * channels..], 2 * plane);
+                    (self.form.round_pixels)(
+                        bfloat16,
+                        pixels,
+                        &mut as_halves(v)[index * channels..],
+                        2 * plane,
+                    );
                 }
             }
         }
@@ -211,7 +229,7 @@ impl<'a> Tiles<'a> {
                     (self.form.round_gradients)(
                         bfloat16,
                         outputs,
-                        &mut halves(dm)[index * width..],
+                        &mut as_halves(dm)[index * width..],
                         2 * plane,
                     );
                 }
@@ -219,15 +237,25 @@ impl<'a> Tiles<'a> {
         }
     }
 
-    /// The convolution's outputs.
-    pub(super) fn convolve(&self, x: &[f32], weight: &[f32]) -> FlexTensor {
+    /// The convolution's outputs, and, if they are wanted and at hand, the transposed filters for the [`gradients`](Self::gradients).
+    pub(super) fn convolve(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        transposed_wanted: bool,
+    ) -> (FlexTensor, Option<Filters>) {
+        let (filters, transposed) = self.filters(weight, transposed_wanted);
+        let outputs = match self.has_many_channels() {
+            true => self.convolve_by_place(x, &filters),
+            false => self.convolve_by_image(x, &filters),
+        };
+        (outputs, transposed)
+    }
+
+    fn convolve_by_image(&self, x: &[f32], filters: &Filters) -> FlexTensor {
         let maps = self.maps;
         let width = maps.out_channels;
         let (image, output) = (maps.image(), maps.places() * width);
-        let filters = self.filters(weight);
-        if self.has_many_channels() {
-            return self.convolve_by_place(x, &filters);
-        }
         let mut data = Buffer::new(maps.images * output);
         let outputs = data.shared();
         let chunks = Chunks::new(maps.images, 1);
@@ -236,7 +264,7 @@ impl<'a> Tiles<'a> {
             let x = &x[images.start * image..images.end * image];
             // SAFETY: the chunks are disjoint, and with them the outputs of their images.
             let y = unsafe { outputs.slice(images.start * output..images.end * output) };
-            self.convolve_images(x, &filters, self.count(images.len()), y);
+            self.convolve_images(x, filters, self.count(images.len()), y);
         });
         // SAFETY: the tiles of each chunk cover the outputs of its images, and the chunks cover all images.
         let outputs = unsafe { data.written() };
@@ -263,22 +291,20 @@ impl<'a> Tiles<'a> {
         });
     }
 
-    /// The gradients of x, for which the weight with a column for each input channel is needed, and of the weight, if it is
-    /// wanted.
+    /// The gradients of x, for which the transposed filters are needed, and of the weight, if it is wanted.
     pub(super) fn gradients(
         &self,
         x: &[f32],
-        transposed: Option<&[f32]>,
+        transposed: Option<Filters>,
         dy: &[f32],
         weight_wanted: bool,
     ) -> [Option<FlexTensor>; 2] {
         let maps = self.maps;
         let (inputs, width) = (maps.in_channels, maps.out_channels);
         let (image, output) = (maps.image(), maps.places() * width);
-        let (filters, x_wanted) =
-            (transposed.map(|weight| self.transposed_filters(weight)), transposed.is_some());
+        let (filters, x_wanted) = (transposed.as_ref(), transposed.is_some());
         if self.has_many_channels() {
-            return self.gradients_by_place(x, filters.as_ref(), dy, weight_wanted);
+            return self.gradients_by_place(x, filters, dy, weight_wanted);
         }
         // Whole images, so that no two tasks add to the same pixel.
         let chunks = Chunks::few(maps.images, SMALLEST_CHUNK.div_ceil(maps.places().max(1)));
@@ -294,7 +320,7 @@ impl<'a> Tiles<'a> {
                 let dx = x_wanted.then(|| unsafe { dx.slice(images.start * image..images.end * image) });
                 // SAFETY: each chunk has its own sums.
                 let dweight = weight_wanted.then(|| unsafe { dweight.part(index) });
-                self.write_gradients(x, dy, filters.as_ref().zip(dx), dweight);
+                self.write_gradients(x, dy, filters.zip(dx), dweight);
             });
         }
         let shape = [maps.images, maps.input[0], maps.input[1], inputs];
@@ -443,9 +469,11 @@ mod tests {
                 (&rounded, &four::FORM, 0.03),
             ] {
                 let (tiles, case) = (Tiles { maps, form }, format!("{maps:?}, {}", form.side));
-                assert_close(&tiles.convolve(&x, &weight), &outputs, bound, &case);
+                let (found, of_forward_pass) = tiles.convolve(&x, &weight, true);
+                assert_close(&found, &outputs, bound, &case);
+                let transposed = of_forward_pass.unwrap_or_else(|| tiles.transposed_filters(&transposed));
                 for wanted in [[true, true], [true, false], [false, true]] {
-                    let transposed = wanted[0].then_some(transposed.as_slice());
+                    let transposed = wanted[0].then(|| transposed.clone());
                     let found = tiles.gradients(&x, transposed, &dy, wanted[1]);
                     for ((found, expected), wanted) in found.iter().zip(&gradients).zip(wanted) {
                         assert_eq!(found.is_some(), wanted);

@@ -191,7 +191,10 @@ macro_rules! rounding {
                 unsafe { compiled($($argument),*) }
             }
             #[cfg(not(target_arch = "x86_64"))]
-            match bfloat16 {}
+            {
+                let _ = ($($argument,)*);
+                match bfloat16 {}
+            }
         }
     )*};
 }

@@ -28,11 +28,14 @@ pub(super) fn panel(
     assert!(out.rows == left.lines, "a row of the output for each row of the left factor");
     let last = (left.lines.max(1) - 1) * left.line_stride + (left.inner.max(1) - 1) * left.inner_stride;
     assert!(left.lines * left.inner == 0 || last < left.words.len(), "a left factor in its memory");
+    if let Epilogue::Bias(bias) = epilogue {
+        assert!(bias.len() >= out.columns, "a bias for each column");
+    }
     let panel = Panel {
         words: words.as_ptr(),
         stride,
         pairs: left.inner,
-        mask: first_lanes(out.columns - vectors.max(1).wrapping_sub(1) * LANES),
+        mask: first_lanes(out.columns - (vectors.max(1) - 1) * LANES),
         scale,
         epilogue,
     };

@@ -30,6 +30,8 @@ pub(crate) struct RightPanels<'a> {
     words: &'a [u32],
     inner: usize,
     columns: usize,
+    /// The first of the columns, which are multiplied.
+    used: usize,
 }
 
 /// The columns of each panel, the words of its rows, and where it lies among the words.
@@ -64,7 +66,17 @@ impl<'a> RightPanels<'a> {
     /// If there are not as many words as that makes.
     pub(crate) fn new(bfloat16: Bfloat16, words: &'a [u32], [inner, columns]: [usize; 2]) -> Self {
         assert_eq!(words.len(), packed_length([inner, columns]), "the words of a packed factor");
-        Self { bfloat16, words, inner, columns }
+        Self { bfloat16, words, inner, columns, used: columns }
+    }
+
+    /// The first columns of the factor, of so many panels and a part of one.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer.
+    pub(crate) fn first_columns(self, columns: usize) -> Self {
+        assert!(columns <= self.columns, "columns of a packed factor");
+        Self { used: columns, ..self }
     }
 
     /// `out = scale * left * right`, added to what `epilogue` says, on the calling thread.
@@ -73,7 +85,7 @@ impl<'a> RightPanels<'a> {
     ///
     /// If the sizes do not fit, or `left` is not [compact](Matrix::compact).
     pub(crate) fn multiply(&self, out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale: f32, left: Matrix<'_>) {
-        out.assert_product_of([left.rows, left.columns], [self.inner, self.columns]);
+        out.assert_product_of([left.rows, left.columns], [self.inner, self.used]);
         with_left(self.bfloat16, left, |left| self.multiply_pairs(out, epilogue, scale, left));
     }
 
@@ -83,12 +95,16 @@ impl<'a> RightPanels<'a> {
     ///
     /// If the sizes do not fit.
     pub(crate) fn multiply_rounded(&self, out: MatrixMut<'_>, epilogue: Epilogue<'_>, left: Rounded<'_>) {
-        out.assert_product_of([left.rows, left.columns], [self.inner, self.columns]);
+        out.assert_product_of([left.rows, left.columns], [self.inner, self.used]);
         self.multiply_pairs(out, epilogue, 1.0, Pairs::of_rows(left));
     }
 
     fn multiply_pairs(&self, mut out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale: f32, left: Pairs<'_>) {
         for (columns, stride, of_panel) in panels([self.inner, self.columns]) {
+            let columns = columns.start..columns.end.min(self.used);
+            if columns.is_empty() {
+                break;
+            }
             let out = out.block(0..left.lines, columns.clone());
             let panel = (&self.words[of_panel], stride);
             kernel::panel(self.bfloat16, &out, epilogue.columns(columns), scale, left, panel);
@@ -175,7 +191,7 @@ mod tests {
         let sizes =
             [[1, 1, 1], [65, 64, 65], [7, 21, 100], [49, 33, 130], [3, 5, 16], [12, 200, 64], [33, 2, 193]];
         for size in sizes {
-            // Two factors, each rounded to half a unit in the eighth bit.
+            // Two factors, each rounded to half a unit in the eighth bit: 2^-7 of a term, of which the check takes half.
             assert_product(size, 2.0f64.powi(-8) + 1e-4, |out, epilogue, scale, left, right| {
                 multiply(bfloat16, out, epilogue, scale, left, right);
             });
@@ -251,6 +267,29 @@ mod tests {
         let mut words = vec![0; values.len().div_ceil(2)];
         pairs::along(bfloat16, Matrix::row_major(values, values.len()), &mut words);
         words
+    }
+
+    #[test]
+    fn the_first_columns_have_the_product_of_all() {
+        let Some(bfloat16) = Bfloat16::find() else { return };
+        let [rows, inner, columns] = [7, 30, 150];
+        let (left, right) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
+        let left = Matrix::row_major(&left, inner);
+        let mut words = vec![0; packed_length([inner, columns])];
+        pack(bfloat16, Matrix::row_major(&right, columns), &mut words);
+        let right = RightPanels::new(bfloat16, &words, [inner, columns]);
+        let product = |used: usize| {
+            let mut out = vec![0.0; rows * used];
+            let target = MatrixMut::row_major(&mut out, used);
+            right.first_columns(used).multiply(target, Epilogue::Overwrite, 1.0, left);
+            out
+        };
+        let all = product(columns);
+        for used in [1, 32, 64, 70, 128, 149] {
+            let expected: Vec<f32> =
+                all.chunks_exact(columns).flat_map(|row| &row[..used]).copied().collect();
+            assert_eq!(product(used), expected, "{used}");
+        }
     }
 
     #[test]
