@@ -14,7 +14,7 @@ use super::views::MirrorGain;
 use super::{Caveat, Report, render};
 use crate::embed::Map;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
-use crate::events::{EpochRow, Event, clock};
+use crate::events::{EpochRow, Event, EventSink, clock};
 use crate::model_file::{self, ModelCard};
 use crate::predict::{Predictor, Views};
 use crate::recipe::Metric;
@@ -104,8 +104,8 @@ pub fn of_run(
     let caveats: Vec<Caveat> =
         caveats.map(|caveat| if in_series { caveat.in_series() } else { caveat }).collect();
     let map = run.map(measured.get(&Split::Val));
-    note_undecodable((folder, config), &measured, &mut bad_files)?;
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
+    note_undecodable((folder, config), &measured, &mut bad_files, runtime.events);
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
         let bad = (predicted.bad.as_slice(), samples.len());
         bad_files.judge(config.recipe.bad_file_limit, *split, bad, runtime.events)?;
@@ -113,16 +113,22 @@ pub fn of_run(
     Ok(RunReport { split, metrics: result.metrics.clone(), line: run.line(split, result), caveats })
 }
 
-/// Notes in the state of the run which of the measured images cannot be decoded. The test images are read for the first time.
+/// Notes in the state of the run which of the measured images cannot be decoded. The test images are read for the first time. A warning
+/// says if that fails, as on a full disk: the run is finished without it.
 fn note_undecodable(
     (folder, config): (&RunFolder, &RunConfig),
     measured: &BTreeMap<Split, MeasuredSplit>,
     bad_files: &mut BadFiles,
-) -> Result<()> {
+    events: &dyn EventSink,
+) {
     for MeasuredSplit { samples, predicted, .. } in measured.values() {
         bad_files.note(samples, &predicted.bad, &config.limits());
     }
-    add_undecodable(folder.path(), bad_files.take_noted())
+    if let Err(error) = add_undecodable(folder.path(), bad_files.take_noted()) {
+        events.emit(Event::warning(format!(
+            "images that cannot be decoded could not be noted, so that --resume still needs their files: {error:#}"
+        )));
+    }
 }
 
 impl ReportedRun<'_> {
@@ -350,5 +356,44 @@ fn counted(result: &MeasuredSplit, all: usize) -> String {
         format!("{images} of {all} images, as the time paid for no more: `vitrine evaluate` measures all")
     } else {
         count(images, "image")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use vitrine_datasets::{BadFile, Fault, ImageSource};
+
+    use super::*;
+    use crate::evaluate::Predictions;
+    use crate::events::Quiet;
+    use crate::events::testing::Lines;
+    use crate::run_folder::testing;
+
+    /// A test split of one image that can be read and one that cannot be decoded.
+    fn measured(config: &RunConfig) -> BTreeMap<Split, MeasuredSplit> {
+        let bytes = b"\x89PNG\r\n\x1a\n".as_slice().into();
+        let cut = ImageSource::Encoded { name: "cut.png".to_owned(), bytes };
+        let bad = vec![BadFile::new(cut.name(), &Fault::Other("cut short".to_owned()))];
+        let sources = [ImageSource::Drawn { class: 0, seed: 1 }, cut];
+        let samples = sources.map(|source| Sample { labels: 0.into(), source });
+        let mut predictions = Predictions::new(config.classes.len());
+        predictions.push(&[0], &[1.0, 0.0]);
+        let metrics = Metrics::compute(&predictions, &config.classes);
+        let predicted = Predicted { predictions, indices: vec![0], pixel_keys: Vec::new(), bad };
+        BTreeMap::from([(Split::Test, MeasuredSplit { samples: Arc::new(samples), predicted, metrics })])
+    }
+
+    #[test]
+    fn images_that_cannot_be_noted_are_a_warning() {
+        let place = tempfile::tempdir().unwrap();
+        let config = testing::config(&["circle", "ring"]);
+        // Nothing was saved there to which they could be added.
+        let folder = RunFolder::create(Some(&place.path().join("run")), &config, "data", &Quiet).unwrap();
+        let events = Lines::default();
+        note_undecodable((&folder, &config), &measured(&config), &mut BadFiles::default(), &events);
+        let said = events.0.into_inner().unwrap();
+        assert!(said.len() == 1 && said[0].contains("could not be noted"), "{said:?}");
     }
 }

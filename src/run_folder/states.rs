@@ -73,20 +73,27 @@ pub fn save(
     Ok(())
 }
 
-/// Saves the valid state of a run once more, with files that `write` writes in place of its own.
+/// Saves the valid state of a run once more, with `content` in its file `name`. Its other files are linked where the file system can do
+/// that, and take no space then.
 ///
 /// # Errors
 /// If the valid state is damaged, or as for [`save`].
-pub fn save_again(run: &Path, position: Position, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn save_again(run: &Path, position: Position, (name, content): (&str, &str)) -> Result<()> {
     let valid = open(run)?;
-    let copy_and_write = |folder: &Path| -> Result<()> {
+    let write = |folder: &Path| -> Result<()> {
         for entry in fs::read_dir(&valid)? {
             let entry = entry?;
-            fs::copy(entry.path(), folder.join(entry.file_name()))?;
+            let file = entry.file_name();
+            // These two are written anew, which through a link would change the valid state.
+            if file == name || file == CHECKSUMS {
+                continue;
+            }
+            let (from, to) = (entry.path(), folder.join(file));
+            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(|_| ()))?;
         }
-        write(folder)
+        Ok(fs::write(folder.join(name), content)?)
     };
-    save(run, position, copy_and_write, None)
+    save(run, position, write, None)
 }
 
 /// Adds the checksums to the files of a state, and waits until all are on the disk.
@@ -316,12 +323,23 @@ mod tests {
             write(folder, "progress", "a")
         };
         save(run.path(), position, both, None).unwrap();
-        save_again(run.path(), position, |folder| write(folder, "progress", "b")).unwrap();
+        // Other names of the files of the first state, which is removed.
+        let first = open(run.path()).unwrap();
+        let kept = |name: &str| run.path().join(format!("{name} of the first"));
+        for name in ["progress", CHECKSUMS] {
+            fs::hard_link(first.join(name), kept(name)).unwrap();
+        }
+        let checksums = fs::read_to_string(kept(CHECKSUMS)).unwrap();
+        save_again(run.path(), position, ("progress", "b")).unwrap();
         let folder = open(run.path()).unwrap();
+        assert_ne!(first, folder);
+        assert_eq!(fs::read_to_string(kept("progress")).unwrap(), "a", "the first state stays as it was");
+        assert_eq!(fs::read_to_string(kept(CHECKSUMS)).unwrap(), checksums);
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!([text("weights"), text("progress")], ["1 2 3", "b"]);
         fs::write(folder.join("weights"), "1 2 4").unwrap();
-        assert!(save_again(run.path(), position, |_| Ok(())).is_err(), "a damaged state stays one");
+        let again = save_again(run.path(), position, ("progress", "c"));
+        assert!(again.is_err(), "a damaged state stays one");
     }
 
     #[test]

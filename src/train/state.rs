@@ -239,7 +239,7 @@ pub(crate) fn add_undecodable(run: &Path, mut keys: BTreeSet<ContentKey>) -> Res
     }
     progress.undecodable.append(&mut keys);
     let position = Position { updates: progress.updates, epoch: progress.epoch };
-    states::save_again(run, position, |folder| write_progress(folder, &progress))
+    states::save_again(run, position, (PROGRESS, &toml::to_string(&progress)?))
 }
 
 /// Reads the progress record of the saved state in `run`, without its tensors.
