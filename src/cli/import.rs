@@ -27,6 +27,9 @@ use crate::text::{count, shell_word};
 use crate::usage::usage;
 use crate::weights_file::{self, Precision};
 
+/// How far a logit may be off by default, relative to the image's largest.
+const TOLERANCE: f64 = 1e-3;
+
 /// Make a model file from another library's weights; `--layout` names the libraries.
 ///
 /// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json
@@ -76,11 +79,11 @@ pub(super) struct Import {
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = share)]
     crop: Option<f64>,
     /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with
-    /// paths relative to the list. The weights are compared as they are to be stored, and no model is written if they differ.
+    /// paths relative to the list. No model is written if they differ. Weights that --dtype rounds are compared before and after.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
-    /// How far a logit may be off with --verify, relative to the image's largest logit; by default 0.001, or 0.01 with --dtype f16 and
-    /// 0.1 with bf16, which round the weights.
+    /// How far a logit may be off with --verify, relative to the image's largest logit; by default 0.001. After the weights are rounded, it
+    /// may be off by 0.01 (--dtype f16) or 0.1 (bf16), or by X if that is more.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = above_zero_f64, requires = "verify")]
     tolerance: Option<f64>,
     /// How the weights are stored.
@@ -92,32 +95,28 @@ pub(super) struct Import {
 }
 
 impl Import {
-    /// Compares the model's logits with the expected ones and prints the difference for each image. True if all are
-    /// within the tolerance.
-    fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
-        let differences = verify::compare(classifier, expected)?;
-        let tolerance = self.tolerance.unwrap_or(match self.dtype {
-            Precision::F32 => 1e-3,
-            Precision::F16 => 1e-2,
-            Precision::Bf16 => 0.1,
-        });
-        for one in &differences {
-            let verdict = if one.relative <= tolerance { "equal" } else { "DIFFERENT" };
-            outln!(
-                "{}: {verdict}, largest difference {:.1e}, relative {:.1e}",
-                one.image.display(),
-                one.absolute,
-                one.relative
-            )?;
+    /// Whether the model's logits are the expected ones: with its weights as they are, which shows a mistake of the import, and then with
+    /// those that are to be stored, if they are rounded.
+    fn agrees(
+        &self,
+        card: &ModelCard,
+        model: &VisionTransformer,
+        expected: &[verify::Expected],
+    ) -> Result<bool> {
+        let tolerance = self.tolerance.unwrap_or(TOLERANCE);
+        if !are_equal((card, model.clone()), expected, ("", tolerance))? {
+            return Ok(false);
         }
-        Ok(differences.iter().all(|one| one.relative <= tolerance))
+        let (rounded, usual) = match self.dtype {
+            Precision::F32 => return Ok(true),
+            Precision::F16 => (" in f16", 1e-2),
+            Precision::Bf16 => (" in bf16", 0.1),
+        };
+        are_equal((card, self.as_stored(model.clone())?), expected, (rounded, tolerance.max(usual)))
     }
 
     /// The model with its weights as they are to be stored.
     fn as_stored(&self, model: VisionTransformer) -> Result<VisionTransformer> {
-        if self.dtype == Precision::F32 {
-            return Ok(model);
-        }
         let tensors = weights::to_timm(&model).into_iter();
         let tensors = tensors.map(|tensor| weights_file::rounded(tensor, self.dtype));
         Ok(weights::from_timm(model, tensors.collect::<Result<_>>()?)?)
@@ -151,15 +150,11 @@ impl Import {
         let model = imported.model(&Device::default())?;
         let expected =
             self.verify.as_deref().map(|path| verify::read(path, card.classes.len())).transpose()?;
-        if let Some(expected) = expected {
-            // The library answers for the image alone, also where the file says that `classify` adds its mirror image.
-            let stored = self.as_stored(model.clone())?;
-            let classifier = Classifier::new(card.clone(), stored, &device::select(Some("cpu"))?.0)
-                .with_views(Views::One)?;
-            if !self.agrees(&classifier, expected)? {
-                note!("{}: not written, because the logits differ", self.output.display());
-                return Ok(Status::Partial);
-            }
+        if let Some(expected) = expected
+            && !self.agrees(&card, &model, &expected)?
+        {
+            note!("{}: not written, because the logits differ", self.output.display());
+            return Ok(Status::Partial);
         }
         model_file::save(&self.output, &card, &model, self.dtype)?;
         outln!("model: {}", self.output.display())?;
@@ -190,6 +185,29 @@ impl Import {
         }
         Ok(())
     }
+}
+
+/// Compares a model's logits with the expected ones and prints the difference for each image, with the words `rounded` for the number format
+/// of its weights. True if all are within the tolerance.
+fn are_equal(
+    (card, model): (&ModelCard, VisionTransformer),
+    expected: &[verify::Expected],
+    (rounded, tolerance): (&str, f64),
+) -> Result<bool> {
+    // The library answers for the image alone, also where the file says that `classify` adds its mirror image.
+    let classifier =
+        Classifier::new(card.clone(), model, &device::select(Some("cpu"))?.0).with_views(Views::One)?;
+    let differences = verify::compare(&classifier, expected)?;
+    for one in &differences {
+        let verdict = if one.relative <= tolerance { "equal" } else { "DIFFERENT" };
+        outln!(
+            "{}: {verdict}{rounded}, largest difference {:.1e}, relative {:.1e}",
+            one.image.display(),
+            one.absolute,
+            one.relative
+        )?;
+    }
+    Ok(differences.iter().all(|one| one.relative <= tolerance))
 }
 
 /// A value parser for the name of a layout. The help lists all names with their explanations.

@@ -79,8 +79,8 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
 ///
 /// # Errors
 /// If an image cannot be read.
-pub fn compare(classifier: &Classifier, expected: Vec<Expected>) -> Result<Vec<Difference>> {
-    let compared = expected.into_iter().map(|one| {
+pub fn compare(classifier: &Classifier, expected: &[Expected]) -> Result<Vec<Difference>> {
+    let compared = expected.iter().map(|one| {
         let source = ImageSource::File(one.image.clone());
         let logits = classifier.classify(&[source]).into_iter().next().context("no logits")??;
         let gaps = logits.iter().zip(&one.logits).map(|(ours, theirs)| (f64::from(*ours) - theirs).abs());
@@ -88,7 +88,8 @@ pub fn compare(classifier: &Classifier, expected: Vec<Expected>) -> Result<Vec<D
         let absolute =
             gaps.fold(0.0, |most: f64, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) });
         let largest = one.logits.iter().fold(0.0f64, |most, logit| most.max(logit.abs()));
-        Ok(Difference { image: one.image, relative: absolute / largest.max(f64::MIN_POSITIVE), absolute })
+        let relative = absolute / largest.max(f64::MIN_POSITIVE);
+        Ok(Difference { image: one.image.clone(), relative, absolute })
     });
     compared.collect()
 }

@@ -52,34 +52,51 @@ fn a_model_whose_logits_differ_from_the_expected_ones_is_not_written() {
 }
 
 #[test]
-fn weights_are_compared_as_they_are_stored() {
+fn weights_are_compared_as_they_are_and_as_they_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
     image::save_buffer(path("image.png"), &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
     let weights = fixture("timm_vit").join("weights.safetensors");
+    let expect = |name: &str, logits: &[f32]| {
+        let content = json!({ "image": "image.png", "logits": logits });
+        std::fs::write(path(&format!("{name}.json")), content.to_string()).unwrap();
+    };
     let formats = ["f32", "f16", "bf16"];
     for dtype in formats {
         import_command(&weights, &path(dtype)).args(["--dtype", dtype]).assert().success();
         let classifier = Classifier::load(&path(dtype)).unwrap();
-        let logits = classifier.classify(&[ImageSource::File(path("image.png"))]).remove(0).unwrap();
-        let content = json!({ "image": "image.png", "logits": logits });
-        std::fs::write(path(&format!("{dtype}.json")), content.to_string()).unwrap();
+        let mut logits = classifier.classify(&[ImageSource::File(path("image.png"))]).remove(0).unwrap();
+        expect(dtype, &logits);
+        if dtype == "f32" {
+            logits.iter_mut().for_each(|logit| *logit *= 1.05);
+            expect("wrong", &logits);
+        }
     }
-    let agrees = |dtype: &str, logits: &str, more: &[&str]| {
-        import_command(&weights, &path("model.safetensors"))
+    let verify = |dtype: &str, logits: &str, more: &[&str]| {
+        let _ = std::fs::remove_file(path("model.safetensors"));
+        let output = import_command(&weights, &path("model.safetensors"))
             .args(["--dtype", dtype, "--verify"])
             .arg(path(&format!("{logits}.json")))
             .args(more)
             .output()
-            .unwrap()
-            .status
-            .success()
+            .unwrap();
+        assert_eq!(output.status.success(), path("model.safetensors").is_file());
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     for dtype in formats {
-        assert!(agrees(dtype, "f32", &[]), "{dtype}: the library's logits, as far as it can have them");
+        let (agrees, text) = verify(dtype, "f32", &[]);
+        assert!(agrees && text.contains("image.png: equal, "), "{dtype}: {text}");
+        let rounded = text.lines().find(|line| line.contains(&format!("image.png: equal in {dtype}, ")));
+        let off = rounded.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        assert_eq!(off.is_some_and(|off| off > 1e-5), dtype != "f32", "{text}");
+        // What is off by 5 % before it is rounded is a mistake, however far the rounded weights may be off.
+        let (agrees, text) = verify(dtype, "wrong", &[]);
+        assert!(!agrees && text.contains("image.png: DIFFERENT, "), "{dtype}: {text}");
+        assert!(verify(dtype, "wrong", &["--tolerance", "0.2"]).0, "{dtype}");
         for logits in formats {
-            assert_eq!(agrees(dtype, logits, &["--tolerance", "1e-5"]), dtype == logits, "{dtype} {logits}");
+            let (agrees, text) = verify(dtype, logits, &["--tolerance", "1e-5"]);
+            assert_eq!(agrees, logits == "f32", "{dtype} {logits}: {text}");
         }
     }
 }
