@@ -70,6 +70,10 @@ pub(super) fn announce(
 fn event(look: &Look) -> Event {
     let expected = curve::expected(look);
     let message = match &expected {
+        Some(Expected { high, .. }) if rounded(*high) == rounded(look.chance) => format!(
+            "expected accuracy: no better than chance ({}%, the share of the most frequent class)",
+            rounded(look.chance)
+        ),
         Some(Expected { top1, low, high, likest: (likest, reached), .. }) => format!(
             "expected accuracy: about {}%, {} to {}% in four of five runs (most like it by a look at {} images: {likest}, with {}%)",
             rounded(*top1),
@@ -226,6 +230,11 @@ mod tests {
         assert!(
             said.ends_with("a look at 1000 images: CIFAR-10 with 165 images a class, with 68%)"),
             "{said}"
+        );
+        let said = event(&Look { epochs: 0.01, ..look }).to_string();
+        assert_eq!(
+            said,
+            "expected accuracy: no better than chance (10%, the share of the most frequent class)"
         );
         let said = event(&Look { loss: 9.0, ..look }).to_string();
         assert_eq!(
