@@ -159,6 +159,7 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
             "the features of all images, and with --flips of their mirror images, are in memory at once: use --pool own, if they are those \
              of two depths, --pretrained weights of a narrower model, fewer images, or --time; --recipe fine-tune goes without"
         }
+        Work::Explaining(1) => "use a smaller model, or one for smaller images",
         Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };
     format!(

@@ -20,7 +20,7 @@ use crate::events::EventSink;
 use crate::explain::{Asked, Explainer, Explanation, Method, OutputFolder};
 use crate::flags::explained;
 use crate::predict;
-use crate::text::{first_few, printable};
+use crate::text::{count, first_few, printable};
 use crate::usage::{did_you_mean, usage};
 
 /// Show what a model looked at: maps of each image that say how much each patch counts for the answer.
@@ -53,7 +53,7 @@ pub(super) struct Explain {
     /// Show the attention of each head, and not their mean (with --method attention or pooling).
     #[arg(long)]
     heads: bool,
-    /// Images per batch.
+    /// Images per batch; fewer where the memory does not suffice for as many.
     #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
@@ -74,21 +74,19 @@ impl Explain {
         let device = self.device.select(log)?;
         let explainer = self.model.explainer(&device, log)?.with_limits(self.file_size.limits());
         let asked = self.asked(&explainer)?;
-        // There may be fewer images than a batch can have.
-        let mut largest = 0;
-        let mut check_memory = |images: usize| -> Result<()> {
-            if images > largest {
-                largest = images;
-                log.emit_warning(explainer.check_memory(images)?);
-            }
-            Ok(())
-        };
-        let batches = self.inputs.batches(None, self.batch_size, self.file_size.limits())?;
-        let mut batches = batches.peekable();
-        check_memory(batches.peek().map_or(0, Vec::len))?; // before the folder is made
+        // There may be fewer images than a batch can have, and a slow list may begin with a small batch.
+        let fitting = explainer.largest_batch(self.batch_size).unwrap_or(1);
+        log.emit_warning(explainer.check_memory(fitting)?);
         let mut results = Results::new(OutputFolder::create(&self.output)?);
-        for batch in batches {
-            check_memory(batch.len())?;
+        let mut is_told = fitting == self.batch_size;
+        for batch in self.inputs.batches(None, fitting, self.file_size.limits())? {
+            if !is_told && batch.len() == fitting {
+                is_told = true;
+                let images = count(fitting, "image");
+                let message =
+                    format!("{images} per batch: the memory may not suffice for {}", self.batch_size);
+                log.emit_notice(Some(message));
+            }
             for (input, explanation) in explain(&explainer, batch, &asked) {
                 results.add(&input, explanation)?;
             }

@@ -79,22 +79,54 @@ fn bench_refuses_a_model_file_by_its_header_before_it_reads_the_weights() {
         .stderr(contains("GB of memory is needed"));
 }
 
-#[test]
-fn maps_of_a_single_image_need_no_memory_for_a_full_batch() {
-    let images = Images::trained();
+/// Writes a model for square images of this side, in patches of 4 pixels and without positions.
+fn save_wide(images: &Images, name: &str, side: usize) {
     let (card, _) = read(&images.path("run")).unwrap();
-    // The attention of each image has two million weights.
-    let model = ModelConfig { image_size: ImageSize::square(128), patch_size: 4, ..card.model };
-    let preprocessing = Preprocessing { image_size: [128; 2], ..card.preprocessing };
+    let model = ModelConfig {
+        image_size: ImageSize::square(side),
+        patch_size: 4,
+        position: Position::None,
+        ..card.model
+    };
+    let preprocessing = Preprocessing { image_size: [side; 2], ..card.preprocessing };
     let card = ModelCard { model, preprocessing, ..card };
     let model = card.model.init(&Device::default()).unwrap();
-    model_file::save(&images.path("wide.safetensors"), &card, &model, Precision::F32).unwrap();
+    model_file::save(&images.path(name), &card, &model, Precision::F32).unwrap();
+}
+
+#[test]
+fn maps_are_made_of_as_many_images_at_once_as_fit_the_memory() {
+    let images = Images::trained();
+    // The attention of each image has two million weights.
+    save_wide(&images, "wide.safetensors", 128);
+    let explain = ["explain", "wide.safetensors", "--batch-size", "60000", "--output"];
     vitrine(&images)
-        .args(["explain", "wide.safetensors", "data/red/0.png", "--output", "maps", "--batch-size", "60000"])
+        .args(explain)
+        .args(["maps", "data/red/0.png"])
         .assert()
         .success()
         .stderr(contains("memory").not());
     assert!(images.path("maps/0.grad-cam.png").is_file());
+    vitrine(&images)
+        .args(explain)
+        .args(["listed", "-"])
+        .write_stdin("data/red/1.png\ndata/blue/2.png\n")
+        .assert()
+        .success();
+    assert!(images.path("listed/2.grad-cam.png").is_file());
+}
+
+#[test]
+fn maps_of_an_image_that_alone_exceeds_the_memory_are_refused_before_their_folder_is_made() {
+    let images = Images::trained();
+    // Four million tokens have 35 trillion weights.
+    save_wide(&images, "huge.safetensors", 8192);
+    vitrine(&images)
+        .args(["explain", "huge.safetensors", "data/red/0.png", "--output", "maps"])
+        .assert()
+        .code(1)
+        .stderr(contains("GB of memory is needed").and(contains("a smaller model")));
+    assert!(!images.path("maps").exists());
 }
 
 #[test]
