@@ -37,7 +37,8 @@ assert classifier.image_size == (32, 32) and "7 classes" in repr(classifier)
 for given in (images, [pathlib.Path(path) for path in images], [pathlib.Path(path).read_bytes() for path in images]):
     found = classifier.logits(given)
     assert found.dtype == np.float32 and np.array_equal(found, logits)
-for kind in (str, object):
+texts = [np.dtypes.StringDType()] if hasattr(np, "dtypes") and hasattr(np.dtypes, "StringDType") else []  # since NumPy 2
+for kind in (str, object, *texts):
     assert np.array_equal(classifier.logits(np.array(images, kind)), logits)
 assert np.array_equal(classifier.embed(images), np.array(expected["embeddings"], np.float32))
 other_batches = vitrine.Classifier(str(folder / "model.safetensors"), batch_size=100).logits(images)

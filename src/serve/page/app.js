@@ -306,9 +306,10 @@ class Entry {
     } catch {
       throw new Error("The browser cannot read this file. If it is a folder, add the images in it instead.");
     }
-    // A file of another type may still be an image: the server looks at its bytes, which say nothing in a TGA file.
-    const unknown = /\.tga$/i.test(this.file.name) ? "image/x-tga" : "application/octet-stream";
-    const type = this.file.type.startsWith("image/") ? this.file.type : unknown;
+    // A file of another type may still be an image: the server looks at its bytes. These say nothing in a TGA file, for which browsers have
+    // several types.
+    const stated = this.file.type.startsWith("image/") ? this.file.type : "application/octet-stream";
+    const type = /\.tga$/i.test(this.file.name) ? "image/x-tga" : stated;
     const headers = { "Content-Type": type };
     return request(path, { method: "POST", body: this.file, headers, ...options });
   }

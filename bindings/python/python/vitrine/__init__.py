@@ -153,8 +153,8 @@ def _raise_first(problems: Sequence[str | None]) -> None:
 def _inputs(images: Iterable[Image]) -> list[object]:
     is_one = isinstance(images, (str, bytes, bytearray, memoryview, os.PathLike))
     if isinstance(images, np.ndarray):
-        # A column of a table with paths is an array of texts or objects, and several images of one size are a stack.
-        is_one = images.ndim < 4 and not (images.ndim == 1 and images.dtype.kind in "OU")
+        # A column of a table with paths is an array of texts (U, and T since NumPy 2) or objects, and several images of one size are a stack.
+        is_one = images.ndim < 4 and not (images.ndim == 1 and images.dtype.kind in "OUT")
     if is_one:
         raise TypeError("a list of images is needed: put a single one into a list")
     return [_input(image, index) for index, image in enumerate(images)]
