@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Images, TINY};
 
@@ -167,8 +167,13 @@ fn classifying(command: &mut Command, images: &Images) -> (Child, ChildStdin) {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut list = child.stdin.take().unwrap();
     list.write_all(b"data/red/0.png\n").unwrap();
+    let begun = Instant::now();
     while temporary(images).iter().all(|bytes| *bytes == 0) {
         assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it has written no result within a minute");
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
     (child, list)
