@@ -26,26 +26,32 @@ pub(super) fn listen() -> Result<()> {
     })
 }
 
-/// Lets a signal end the program without leaving a temporary file next to what it writes.
+/// Lets the interrupt and termination signals, and the end of the session, end the program without leaving a temporary file next to what
+/// it writes. Those that whoever has started it lets it ignore, as `nohup` does, and a script for what it starts in the background, remain
+/// ignored.
+///
+/// It must be called before other threads start.
+///
+/// # Errors
+/// If the system refuses it.
+#[cfg(unix)]
+pub(super) fn leave_nothing_behind() -> Result<()> {
+    let mut ends = vec![libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    ends.retain(|signal| !signals::is_ignored(*signal));
+    // A loop of a shell ends with a program that Ctrl-C ends, and goes on after any exit status.
+    signals::end_after(&ends, files::remove_unfinished).context("cannot listen for signals")
+}
+
+/// Lets Ctrl-C end the program without leaving a temporary file next to what it writes.
 ///
 /// # Errors
 /// If the system refuses a handler.
+#[cfg(not(unix))]
 pub(super) fn leave_nothing_behind() -> Result<()> {
-    // As a script leaves it for what it has started in the background.
-    #[cfg(unix)]
-    let is_ignored = signals::ignore(libc::SIGINT);
     handle(|| {
         files::remove_unfinished();
-        // A loop of a shell ends with a program that this signal ends, and goes on after any exit status.
-        #[cfg(unix)]
-        signals::end_by(libc::SIGINT);
         std::process::exit(INTERRUPTED);
-    })?;
-    #[cfg(unix)]
-    if is_ignored {
-        signals::ignore(libc::SIGINT);
-    }
-    Ok(())
+    })
 }
 
 /// Installs the handler of the interrupt and termination signals, and of the end of the session, unless `nohup` has started the
@@ -55,7 +61,7 @@ pub(super) fn leave_nothing_behind() -> Result<()> {
 /// If the system refuses it.
 fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
     #[cfg(unix)]
-    let outlives_session = signals::ignore(libc::SIGHUP);
+    let outlives_session = signals::is_ignored(libc::SIGHUP);
     ctrlc::set_handler(handler).context("cannot listen for Ctrl-C")?;
     // The handler is now that of this signal, too.
     #[cfg(unix)]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::repository::{Repository, is_hexadecimal};
 use super::weights;
 use crate::events::{Event, EventSink};
-use crate::files::write_atomically;
+use crate::files::{Unfinished, write_atomically};
 
 /// The cache of one repository.
 pub(super) struct RepositoryCache {
@@ -137,6 +137,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 pub(super) fn copy(from: &Path, path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let temporary = tempfile::NamedTempFile::new_in(folder)?;
+    let _unfinished = Unfinished::note(temporary.path());
     fs::copy(from, temporary.path())?;
     temporary.persist(path)?;
     Ok(())

@@ -19,7 +19,7 @@ pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Vec<StoredTensor>> {
         anyhow!("{}: not a PyTorch file, or damaged ({error})", path.display())
     };
     let copy = copy_without_zip64(path, bytes)?.map(Arc::new);
-    let readable = copy.as_ref().map_or(path, |copy| copy.as_ref());
+    let readable = copy.as_ref().map_or(path, |copy| copy.path());
     let content = PytorchReader::read_pickle_data(readable, None).map_err(|error| damaged(&error))?;
     refuse_foreign_objects(&content).with_context(|| path.display().to_string())?;
     let reader = PytorchReader::new(readable).map_err(|error| damaged(&error))?;

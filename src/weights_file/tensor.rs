@@ -9,11 +9,11 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use safetensors::Dtype;
-use tempfile::TempPath;
 use vitrine_kernels::{all_finite, resize_with_zeros, scale_bytes};
 use vitrine_models::weights::{LazyTensor, NamedTensor};
 
 use super::positioned;
+use super::zip_end::TemporaryCopy;
 
 /// A tensor in a file of weights, whose values have not been read yet.
 pub struct StoredTensor {
@@ -34,7 +34,7 @@ pub(super) enum Storage {
     Int8 { file: Arc<File>, offset: u64, bytes: usize, scales: Vec<f32> },
     /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed
     /// together with the last tensor that is stored in it.
-    Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TempPath>> },
+    Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TemporaryCopy>> },
 }
 
 impl StoredTensor {

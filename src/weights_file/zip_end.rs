@@ -11,6 +11,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::TempPath;
 
+use crate::files::Unfinished;
+
 /// Bytes of the end of central directory record without a comment.
 const LAST_RECORD: usize = 22;
 /// Bytes of the ZIP64 end of central directory record and of its locator.
@@ -18,21 +20,33 @@ const ZIP64_RECORDS: usize = 56 + 20;
 /// The signature of an entry of the central directory.
 const ENTRY: &[u8] = b"PK\x01\x02";
 
-/// Copies the archive at `path` to a temporary file without ZIP64 records, if they would be misread. The file is
-/// removed when dropped.
+/// A temporary file, which is removed when dropped, and when a signal ends the program.
+pub(super) struct TemporaryCopy {
+    path: TempPath,
+    _unfinished: Unfinished,
+}
+
+impl TemporaryCopy {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Copies the archive at `path` to a temporary file without ZIP64 records, if they would be misread.
 ///
 /// # Errors
 /// If the copy cannot be written.
-pub(super) fn copy_without_zip64(path: &Path, content: &[u8]) -> Result<Option<TempPath>> {
+pub(super) fn copy_without_zip64(path: &Path, content: &[u8]) -> Result<Option<TemporaryCopy>> {
     let Some((directory_end, last_record)) = misread_end(content) else { return Ok(None) };
-    let write = || -> std::io::Result<TempPath> {
-        let copy = tempfile::NamedTempFile::new()?;
+    let write = || -> std::io::Result<TemporaryCopy> {
+        let copy = tempfile::NamedTempFile::new()?.into_temp_path();
+        let copy = TemporaryCopy { _unfinished: Unfinished::note(&copy), path: copy };
         std::fs::copy(path, copy.path())?;
         let mut file = std::fs::OpenOptions::new().write(true).open(copy.path())?;
         file.set_len(directory_end as u64)?;
         file.seek(SeekFrom::End(0))?;
         file.write_all(last_record)?;
-        Ok(copy.into_temp_path())
+        Ok(copy)
     };
     let folder = std::env::temp_dir();
     let copy =

@@ -88,6 +88,9 @@ fn a_pattern_finds_files_whose_names_are_not_utf8() {
         .assert()
         .success()
         .stdout(contains(r"data/red/cl\xE9.png: red"));
+    let pattern = std::ffi::OsStr::from_bytes(b"data/red/cl\xe9*");
+    let output = vitrine(&images).args(["classify", "run"]).arg(pattern).assert().code(1);
+    output.stderr(contains("no such file or folder, and a pattern must be UTF-8"));
 }
 
 #[test]

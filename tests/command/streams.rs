@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Images, TINY};
 
@@ -154,26 +155,61 @@ fn a_closed_pipe_behind_standard_output_causes_no_panic() {
     ended(&child.wait_with_output().unwrap());
 }
 
+/// The sizes of the temporary files next to what commands write.
+fn temporary(images: &Images) -> Vec<u64> {
+    let files = std::fs::read_dir(images.path("")).unwrap().map(Result::unwrap);
+    let files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".tmp"));
+    files.map(|file| file.metadata().map_or(0, |about| about.len())).collect()
+}
+
+/// Starts a command that classifies what it reads in a list, and waits until it has written a result. The list goes on until it is dropped.
+fn classifying(command: &mut Command, images: &Images) -> (Child, ChildStdin) {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut list = child.stdin.take().unwrap();
+    list.write_all(b"data/red/0.png\n").unwrap();
+    let begun = Instant::now();
+    while temporary(images).iter().all(|bytes| *bytes == 0) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it has written no result within a minute");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (child, list)
+}
+
+fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
 #[test]
 fn a_command_that_is_interrupted_leaves_no_temporary_file() {
     let images = Images::trained();
     let mut command = program(&images, &["classify", "run", "-", "--output", "results.csv"]);
-    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    // The list goes on while this lives.
-    let mut list = child.stdin.take().unwrap();
-    list.write_all(b"data/red/0.png\n").unwrap();
-    let temporary = || {
-        let files = std::fs::read_dir(images.path("")).unwrap().map(Result::unwrap);
-        let files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".tmp"));
-        files.map(|file| file.metadata().map_or(0, |about| about.len())).collect::<Vec<u64>>()
-    };
-    while temporary().iter().all(|bytes| *bytes == 0) {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    // SIGINT is ignored where a script has started the tests in the background.
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().signal(), Some(2), "a shell's loop ends with it");
-    assert!(temporary().is_empty() && !images.path("results.csv").exists());
+    let (mut child, list) = classifying(&mut command, &images);
+    // SIGINT is ignored where a script has started the tests in the background, and SIGHUP where `nohup` has. As from `timeout`, the
+    // signal comes twice.
+    signal("TERM", &child);
+    signal("TERM", &child);
+    assert_eq!(child.wait().unwrap().signal(), Some(15), "whoever has started it can tell why it has ended");
+    assert!(temporary(&images).is_empty() && !images.path("results.csv").exists());
     drop(list);
+}
+
+#[test]
+fn a_command_goes_on_at_signals_that_it_was_started_to_ignore() {
+    let images = Images::trained();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' INT TERM HUP; exec \"$@\"", "sh"])
+        .arg(assert_cmd::cargo::cargo_bin!("vitrine"));
+    command.args(["classify", "run", "-", "--output", "results.csv"]).current_dir(images.path(""));
+    let (mut child, list) = classifying(command.stdout(Stdio::null()).stderr(Stdio::null()), &images);
+    for name in ["INT", "TERM", "HUP"] {
+        signal(name, &child);
+    }
+    drop(list);
+    assert!(child.wait().unwrap().success());
+    assert!(temporary(&images).is_empty() && images.path("results.csv").is_file());
 }

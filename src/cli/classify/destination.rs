@@ -14,7 +14,7 @@ use super::print::Format;
 use crate::cli::inputs::{InputArgs, Shard, ShardArg};
 use crate::cli::output;
 use crate::cli::output_file;
-use crate::files::{AtomicFile, is_temporary, read_text, write_atomically};
+use crate::files::{AtomicFile, Unfinished, is_temporary, read_text, write_atomically};
 use crate::store::{self, Object};
 use crate::usage::usage;
 
@@ -71,7 +71,7 @@ pub(super) enum Destination {
     StandardOutput,
     File(AtomicFile),
     /// Collected on the disk until all are there.
-    Object(tempfile::NamedTempFile, Object),
+    Object(tempfile::NamedTempFile, Unfinished, Object),
 }
 
 impl DestinationArgs {
@@ -312,7 +312,8 @@ impl Destination {
             Target::File(path) => AtomicFile::create(path).map(Self::File),
             Target::Object(object) => {
                 let file = tempfile::NamedTempFile::new().context(NOT_COLLECTED)?;
-                Ok(Self::Object(file, object.clone()))
+                let unfinished = Unfinished::note(file.path());
+                Ok(Self::Object(file, unfinished, object.clone()))
             }
         }
     }
@@ -325,7 +326,7 @@ impl Destination {
         match self {
             Self::StandardOutput => Ok(output::write(bytes)?),
             Self::File(file) => file.write(bytes),
-            Self::Object(file, _) => file.write_all(bytes).context(NOT_COLLECTED),
+            Self::Object(file, _, _) => file.write_all(bytes).context(NOT_COLLECTED),
         }
     }
 
@@ -337,8 +338,10 @@ impl Destination {
         match self {
             Self::StandardOutput => Ok(()),
             Self::File(file) => file.finish(),
-            Self::Object(file, object) => {
+            Self::Object(file, unfinished, object) => {
                 let Err(error) = object.upload(file.path()) else { return Ok(()) };
+                // The file stays, also if a signal ends the program.
+                drop(unfinished);
                 let (_, path) = file.keep().context(NOT_COLLECTED)?;
                 Err(error.context(format!("the results are kept in {}", path.display())))
             }

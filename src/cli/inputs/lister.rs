@@ -133,8 +133,11 @@ impl Lister {
     }
 
     fn pattern(&mut self, path: &Path) -> ControlFlow<()> {
-        let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else {
+        if !path.to_string_lossy().contains(['*', '?', '[']) {
             return self.missing(path, anyhow!("no such file or folder"));
+        }
+        let Some(text) = path.to_str() else {
+            return self.missing(path, anyhow!("no such file or folder, and a pattern must be UTF-8"));
         };
         let matches = match Matches::of(text) {
             Ok(matches) => matches,

@@ -1,7 +1,9 @@
 //! What a glob pattern finds on the disk. Names need not be UTF-8, as they must be for the search of the crate `glob`: what is no text in
 //! them counts as replacement characters, which `*` and `?` match.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::FileType;
 use std::path::{Component, Path, PathBuf, is_separator};
 use std::{fs, io};
 
@@ -11,7 +13,8 @@ use glob::{Pattern, PatternError};
 const ANY_FOLDERS: &str = "**";
 
 /// An iterator over the files and folders that a pattern finds, in the order of their names, a folder before what is in it. A folder that
-/// cannot be read is an error with its path.
+/// cannot be read is an error with its path. `**` does not follow a link to a folder around it, where it would find the same again without
+/// end.
 pub(super) struct Matches {
     /// What each name on the way must match, from that of a folder to that of what is found.
     parts: Vec<Pattern>,
@@ -26,6 +29,30 @@ struct Candidate {
     path: PathBuf,
     /// The part of the pattern that the last name must match; `None` if it does.
     part: Option<usize>,
+    /// What is there, if the list of its folder says so.
+    kind: Option<FileType>,
+}
+
+impl Candidate {
+    /// Whether this is a folder, or a link to one. Only links take another look at the disk.
+    fn is_folder(&self) -> bool {
+        match self.kind {
+            Some(kind) if !kind.is_symlink() => kind.is_dir(),
+            Some(_) | None => self.path.is_dir(),
+        }
+    }
+
+    /// Whether this is a link to a folder on the way to it, or to one around such a folder.
+    fn leads_back(&self) -> bool {
+        if self.kind.is_some_and(|kind| !kind.is_symlink()) {
+            return false;
+        }
+        let Ok(target) = self.path.canonicalize() else { return false };
+        // What is above `..` need not be around it.
+        let mut on_the_way = self.path.ancestors().skip(1).take_while(|folder| !folder.ends_with(".."));
+        on_the_way
+            .any(|folder| or_here(folder).canonicalize().is_ok_and(|folder| folder.starts_with(&target)))
+    }
 }
 
 impl Matches {
@@ -55,12 +82,9 @@ impl Matches {
         let Some(part) = self.parts.get(index).map(Pattern::as_str) else { return };
         if part.contains(['*', '?', '[']) {
             match names_in(folder) {
-                Ok(mut names) => {
-                    names.sort();
-                    let candidate =
-                        |name: OsString| Ok(Candidate { path: within(folder, name), part: Some(index) });
-                    self.todo.extend(names.into_iter().rev().map(candidate));
-                }
+                Ok(names) => self.todo.extend(names.into_iter().rev().map(|(name, kind)| {
+                    Ok(Candidate { path: within(folder, name), part: Some(index), kind })
+                })),
                 Err(_) if !folder.is_dir() => {}
                 Err(error) => self.todo.push(Err((folder.to_owned(), error))),
             }
@@ -68,22 +92,20 @@ impl Matches {
         }
         // This also finds `..`, and what is in a folder that cannot be listed.
         let path = within(folder, part);
-        if path.symlink_metadata().is_err() {
-            return;
-        }
+        let Ok(about) = path.symlink_metadata() else { return };
         if index + 1 < self.parts.len() {
             self.look_into(&path, index + 1);
         } else {
-            self.todo.push(Ok(Candidate { path, part: None }));
+            self.todo.push(Ok(Candidate { path, part: None, kind: Some(about.file_type()) }));
         }
     }
 
-    /// Whether a path whose last name may match the part at `index` is found. If it is on the way, adds what it holds.
-    fn finds(&mut self, path: &Path, mut index: usize) -> bool {
-        let last = self.parts.len() - 1;
+    /// Whether a candidate whose last name may match the part at `index` is found. If it is on the way, adds what it holds.
+    fn finds(&mut self, candidate: &Candidate, mut index: usize) -> bool {
+        let (path, last) = (&candidate.path, self.parts.len() - 1);
         if self.parts[index].as_str() == ANY_FOLDERS {
-            let is_folder = path.is_dir();
-            if is_folder {
+            let is_folder = candidate.is_folder();
+            if is_folder && !candidate.leads_back() {
                 self.look_into(path, index);
             }
             if index == last {
@@ -95,7 +117,7 @@ impl Matches {
         if !self.parts[index].matches(&name) {
             return false;
         }
-        if index < last {
+        if index < last && candidate.is_folder() {
             self.look_into(path, index + 1);
         }
         index == last
@@ -107,21 +129,28 @@ impl Iterator for Matches {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Candidate { path, part } = match self.todo.pop()? {
+            let candidate = match self.todo.pop()? {
                 Ok(candidate) => candidate,
                 Err(unreadable) => return Some(Err(unreadable)),
             };
-            let is_found = part.is_none_or(|index| self.finds(&path, index));
-            if is_found && (!self.only_folders || path.is_dir()) {
-                return Some(Ok(path));
+            let is_found = candidate.part.is_none_or(|index| self.finds(&candidate, index));
+            if is_found && (!self.only_folders || candidate.is_folder()) {
+                return Some(Ok(candidate.path));
             }
         }
     }
 }
 
-/// The names of what is in a folder.
-fn names_in(folder: &Path) -> io::Result<Vec<OsString>> {
-    fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
+/// The names of what is in a folder, each with what it is.
+fn names_in(folder: &Path) -> io::Result<BTreeMap<OsString, Option<FileType>>> {
+    let named =
+        |entry: io::Result<fs::DirEntry>| entry.map(|entry| (entry.file_name(), entry.file_type().ok()));
+    fs::read_dir(folder)?.map(named).collect()
+}
+
+/// A folder, or the one in which the program runs, which is not part of paths.
+fn or_here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// The path of what has a name in a folder. The folder in which the program runs is not part of it.
@@ -176,6 +205,48 @@ mod tests {
             assert_eq!(paths.len(), count, "{pattern}: {paths:?}");
         }
         assert!(Matches::of("a***").is_err() && Matches::of("a/**b").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_folder_around_it_is_followed_only_where_the_pattern_names_it() {
+        use std::os::unix::fs::symlink;
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::create_dir(root.path().join("c")).unwrap();
+        for file in ["a/1.png", "a/b/2.png", "c/3.png"] {
+            fs::write(root.path().join(file), "").unwrap();
+        }
+        let links = [
+            ("a/b/again", "."),
+            ("a/b/up", "../.."),
+            ("a/b/4.png", "../1.png"),
+            ("a/c", "../c"),
+            ("c/a", "../a"),
+        ];
+        for (link, target) in links {
+            symlink(target, root.path().join(link)).unwrap();
+        }
+        let paths = |pattern: &str| {
+            let found = found(root.path(), pattern).into_iter();
+            found.map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            paths("**/*.png"),
+            [
+                "a/1.png",
+                "a/b/2.png",
+                "a/b/4.png",
+                "a/c/3.png",
+                "c/3.png",
+                "c/a/1.png",
+                "c/a/b/2.png",
+                "c/a/b/4.png"
+            ]
+        );
+        assert_eq!(paths("a/b/up/c/*.png"), ["a/b/up/c/3.png"]);
+        assert_eq!(paths("a/b/*/*.png"), ["a/b/again/2.png", "a/b/again/4.png"]);
+        assert_eq!(paths("*/b/*/"), ["a/b/again", "a/b/up"]);
     }
 
     #[cfg(target_os = "linux")]
