@@ -55,6 +55,8 @@ pub fn end_after(signals: &[libc::c_int], last: impl FnOnce() + Send + 'static) 
         let _ = mask(libc::SIG_UNBLOCK, &set);
         // SAFETY: The signal calls no handler that could interrupt other code, and the system ends the program as a whole.
         unsafe { libc::raise(signal) };
+        // The first process of a container is not ended by a signal that it does not handle.
+        std::process::exit(128 + signal);
     })
 }
 
