@@ -115,7 +115,8 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
     };
     let epochs = |side: usize| budget.epochs(&hybrid(side, evidence.channels()).1, evidence.train);
     let wanted = wanted_epochs(evidence.train);
-    let side = fitting.into_iter().find(|&side| epochs(side) >= wanted).unwrap_or(smallest);
+    let side =
+        fitting.into_iter().find(|&side| epochs(side) >= wanted * more_for_larger(side)).unwrap_or(smallest);
     let why = format!(
         "{about}, and the time pays for {} epochs at this size (measured: {:.1} billion multiply-adds a second)",
         super::rounded(epochs(side)),
@@ -129,7 +130,12 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
 /// at 48 pixels recognize as many as 16 of `short` at 64, which take as much arithmetic (56.2 and 56.0%), and 33 at 64 as many as 15 at
 /// 96 (57.5 and 57.5%), with lower losses (1.33 and 1.44, 1.29 and 1.34); 38 at 96 are ahead of 24 at 128 (58.8, and one run of 55.3%).
 fn wanted_epochs(images: usize) -> f64 {
-    (36_000.0 / images.max(1) as f64).clamp(4.0, 25.0)
+    (28_000.0 / images.max(1) as f64).clamp(4.0, 25.0)
+}
+
+/// How many times as many epochs a size must leave time for as sizes of up to 96 pixels.
+fn more_for_larger(side: usize) -> f64 {
+    (side as f64 / 96.0).max(1.0)
 }
 
 /// The default architectures for images of up to 40 pixels, from the smallest.

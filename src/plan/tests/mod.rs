@@ -100,6 +100,8 @@ fn more_time_means_stronger_augmentation_and_larger_images() {
     assert_eq!(chosen(100, 1_600, 10.0), (32, false));
     assert_eq!(chosen(100, 1_600, 130.0), (64, true));
     assert_eq!(chosen(100, 1_600, 300.0), (96, true));
+    let at_128 = [400.0, 600.0].map(|seconds| chosen(300, 1_600, seconds).0);
+    assert_eq!(at_128, [96, 128], "it wants more epochs than smaller sizes");
 }
 
 #[test]
