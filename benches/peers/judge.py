@@ -22,8 +22,8 @@ from statistics import mean, stdev
 # This process does not import torch, so that it takes no memory away from the measured programs.
 
 HERE = Path(__file__).resolve().parent
-DATA = ["cifar10", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "mnist-100", "emoji", "shapes-128",
-        "shapes-256", "emoji-photos"]
+DATA = ["cifar10", "cifar10-published", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "mnist-100",
+        "emoji", "shapes-128", "shapes-256", "emoji-photos"]
 NO_FLIP = {"mnist", "mnist-100"}  # digits, which must not be mirrored
 COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M", "airbench94": "airbench94"}
 

@@ -1,9 +1,10 @@
 """Makes the data sets that judge.py compares vitrine and its peers on, deterministically by seed.
 
-From a folder with cifar10.tar.gz and emoji.tar.gz (archives of train/CLASS/* and test/CLASS/*) and mnist/ (the IDX
-files): CIFAR-10 whole, with few images per class and imbalanced; MNIST whole and with 100 images per class; emoji, and
-in scenes of 300 pixels; and drawn shapes with the imperfections of photographs (drawing.py). A data set that exists
-already is left unchanged.
+From a folder with cifar10.tar.gz and emoji.tar.gz (archives of train/CLASS/* and test/CLASS/*), mnist/ (the IDX
+files), and cifar-10-batches-bin/ (the published CIFAR-10): CIFAR-10 whole, with few images per class, imbalanced, and
+as published; MNIST whole and with 100 images per class; emoji, and in scenes of 300 pixels; and drawn shapes with the
+imperfections of photographs (drawing.py). A data set that exists already is left unchanged. The published
+CIFAR-10 is left out if it is not in the folder and --only does not name it.
 
 Run:  python subsets.py OUTPUT --sources FOLDER
 """
@@ -23,7 +24,9 @@ import drawing
 import images
 
 CIFAR10 = "cifar10.tar.gz"
+PUBLISHED_CIFAR10 = "cifar-10-batches-bin"  # what cifar-10-binary.tar.gz contains
 EMOJI = "emoji.tar.gz"
+MNIST = "mnist"
 RAREST, MOST_FREQUENT = 20, 400  # images per class of the imbalanced set
 
 
@@ -54,6 +57,19 @@ def mnist(folder):
         pixels, labels = images.idx_split(folder, prefix)
         splits[split] = {str(digit): [(f"{i:05}.png", png(pixels[i])) for i in np.flatnonzero(labels == digit)]
                          for digit in range(10)}
+    return splits
+
+
+def published_cifar10(folder):
+    """CIFAR-10 as published, every image a PNG, as `archive` gives it."""
+    names = (folder / "batches.meta.txt").read_text().split()
+    splits = {}
+    for split, pattern in [("train", "data_batch_*.bin"), ("test", "test_batch.bin")]:
+        records = np.concatenate([np.fromfile(file, np.uint8) for file in sorted(folder.glob(pattern))])
+        records = records.reshape(-1, 1 + 3 * 32 * 32)
+        pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        splits[split] = {name: [(f"{i:05}.png", png(pixels[i])) for i in np.flatnonzero(records[:, 0] == label)]
+                         for label, name in enumerate(names)}
     return splits
 
 
@@ -136,12 +152,13 @@ def makers(sources, args):
         "cifar10-165": folders(lambda: balanced(once(archive, CIFAR10), 165, args)),
         "cifar10-imbalanced": folders(lambda: imbalanced(once(archive, CIFAR10), args)),
         "emoji": folders(lambda: archive(sources / EMOJI)),
-        "mnist-100": folders(lambda: balanced(once(mnist, "mnist"), 100, args)),
-        "mnist": lambda folder: copy_idx(sources / "mnist", folder),
+        "mnist-100": folders(lambda: balanced(once(mnist, MNIST), 100, args)),
+        "mnist": lambda folder: copy_idx(sources / MNIST, folder),
         "shapes-128": folders(lambda: shapes(args, 128)),
         "shapes-256": folders(lambda: shapes(args, 256)),
         "emoji-photos": folders(lambda: emoji_photos(once(archive, EMOJI), args)),
         "cifar10": folders(lambda: once(archive, CIFAR10)),
+        "cifar10-published": folders(lambda: published_cifar10(sources / PUBLISHED_CIFAR10)),
     }
 
 
@@ -149,7 +166,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder to make, with a folder per data set")
     parser.add_argument("--sources", default=os.environ.get("VITRINE_JUDGE_SOURCES"), metavar="FOLDER",
-                        help="holds cifar10.tar.gz, emoji.tar.gz and mnist/ (else: VITRINE_JUDGE_SOURCES)")
+                        help="holds cifar10.tar.gz, emoji.tar.gz, mnist/, and cifar-10-batches-bin/ "
+                             "(else: VITRINE_JUDGE_SOURCES)")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(makers(Path(), None)),
                         help=", ".join(makers(Path(), None)))
     parser.add_argument("--seed", type=int, default=0)
@@ -165,9 +183,11 @@ def arguments():
 
 def main():
     args = arguments()
-    for name, make in makers(Path(args.sources or ""), args).items():
+    sources = Path(args.sources or "")
+    left_out = set() if args.only or (sources / PUBLISHED_CIFAR10).exists() else {"cifar10-published"}
+    for name, make in makers(sources, args).items():
         folder = args.output / name
-        if folder.exists() or args.only and name not in args.only:
+        if folder.exists() or args.only and name not in args.only or name in left_out:
             continue
         part = folder.with_name(f"{name}.part")  # renamed when it is complete
         shutil.rmtree(part, ignore_errors=True)
