@@ -183,8 +183,9 @@ def measure(recipe, data):
 
 
 def default_precision():
-    """bfloat16 on CPUs with AMX, where it is 2.5 times as fast as float32."""
-    return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
+    """bfloat16 where the CPU multiplies in it: with AMX 2.5 times as fast as float32, with AVX-512 1.7 times."""
+    fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return "bfloat16" if fast else "float32"
 
 
 def arguments():
@@ -200,7 +201,7 @@ def arguments():
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), help="of the ResNets (adamw)")
     parser.add_argument("--learning-rate", type=float, help="the highest")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default=default_precision(),
-                        help="of products while training and measuring: bfloat16 on CPUs with AMX, else float32")
+                        help="of products while training and measuring: bfloat16 where the CPU multiplies in it, else float32")
     parser.add_argument("--hold-out", action="store_true", help="train on as many images as vitrine, not on all")
     parser.add_argument("--no-flip", action="store_true", help="for images that mean something else mirrored")
     args = parser.parse_args()
