@@ -1,15 +1,14 @@
 //! Safe reading and writing of files: a write replaces the whole file or nothing, even if the program is killed, and a
 //! text file is read only up to a limit.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf, absolute};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::NamedTempFile;
 use vitrine_datasets::open_regular;
+pub use vitrine_datasets::{Unfinished, remove_unfinished};
 
 /// Replaces the file at `path` as a whole: writes a temporary file in the same folder, forces it to the disk, and
 /// renames it.
@@ -61,38 +60,6 @@ impl AtomicFile {
             sync_folder(folder_of(&path))
         };
         finish().with_context(|| cannot_be_written(&path))
-    }
-}
-
-/// The temporary files and folders of what is being written.
-static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-
-fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A note of a temporary file or folder, which [`remove_unfinished`] removes while the note exists.
-pub struct Unfinished(PathBuf);
-
-impl Unfinished {
-    /// Notes a file or a folder.
-    pub fn note(path: &Path) -> Self {
-        unfinished().insert(path.to_owned());
-        Self(path.to_owned())
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        unfinished().remove(&self.0);
-    }
-}
-
-/// Removes the temporary files of what is being written, before the program ends at once.
-pub fn remove_unfinished() {
-    for path in unfinished().iter() {
-        // What cannot be removed only takes up space.
-        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
 }
 

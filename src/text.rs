@@ -64,7 +64,7 @@ pub(crate) fn shell_word(word: impl Display) -> String {
 pub fn count(number: usize, of: &str) -> String {
     let plural = match of {
         _ if number == 1 => return format!("1 {of}"),
-        _ if of.ends_with("class") => "es",
+        _ if of.ends_with("class") || of.ends_with("batch") => "es",
         _ => "s",
     };
     format!("{number} {of}{plural}")

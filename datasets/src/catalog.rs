@@ -6,7 +6,7 @@ use crate::files::DEFAULT_FILE_BYTES;
 use crate::images::drawing;
 use crate::source::download::{DownloadProgress, Downloader};
 use crate::source::published::PUBLISHED;
-use crate::source::{self, SourceData, shapes};
+use crate::source::{self, SourceData, idx, shapes};
 use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};
 
 /// The name of the synthetic data set, whose images are drawn on demand.
@@ -80,7 +80,7 @@ pub fn can_only_be_dataset(data: &str) -> bool {
 /// If the current directory has a folder with the name of a known data set, that folder is opened, with a warning.
 ///
 /// Classes of folders, manifests, and archives are in lexicographic order of their names (`"10"` before `"2"`); classes
-/// of IDX files and CIFAR batches are in the order of their numbers.
+/// of IDX files and CIFAR batches are in the order of their numbers, those of IDX files from the first that has images.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     if !path.exists() {
         return Err(DatasetError::UnknownData { data: data.to_owned(), names: names().join(", ") });
     }
-    Ok(dataset(name_of(path), source::read_with(path, options.max_file_bytes, options.label_separator)?))
+    Ok(dataset(name_of(path), read(path, options)?))
 }
 
 /// Whether [`open`] takes `data` for the name of a known data set, which is kept in `data_dir`, and not for a path: unless the current
@@ -126,12 +126,17 @@ fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Datase
     if !names().contains(&data) || is_known_name(data, &options.data_dir) {
         return Ok(None);
     }
-    let found = source::read_with(path, options.max_file_bytes, options.label_separator)?;
-    let mut dataset = dataset(name_of(path), found);
+    let mut dataset = dataset(name_of(path), read(path, options)?);
     dataset.warnings.push(format!(
         "{data} means the folder ./{data} here: for the data set of this name, rename the folder or work in another one"
     ));
     Ok(Some(dataset))
+}
+
+/// Reads the data set at `path`. The classes of IDX files begin with the first number that has images, such as 1 for the letters of EMNIST.
+fn read(path: &Path, options: &OpenOptions) -> Result<SourceData, DatasetError> {
+    let found = source::read_with(path, options.max_file_bytes, options.label_separator)?;
+    Ok(if found.source == SourceKind::Idx { idx::from_first_label(found) } else { found })
 }
 
 fn shapes_dataset() -> Dataset {
@@ -199,6 +204,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::source::idx::tests::encode;
     use crate::{DecodeLimits, ImageSource, Inventory};
 
     /// Writes `count` different images into a class folder. Folders of different names get different images.
@@ -358,6 +364,23 @@ mod tests {
                 "{message} lacks {part}"
             );
         }
+    }
+
+    #[test]
+    fn numbered_classes_begin_with_the_first_that_has_images() {
+        let folder = TempDir::new().unwrap();
+        for (split, labels) in [("train", &[4u8, 2, 2][..]), ("test", &[1][..])] {
+            let count = labels.len() as u32;
+            let file = |kind: &str| folder.path().join(format!("emnist-letters-{split}-{kind}-ubyte"));
+            fs::write(file("images-idx3"), encode(0x0803, &[count, 1, 1], labels)).unwrap();
+            fs::write(file("labels-idx1"), encode(0x0801, &[count], labels)).unwrap();
+        }
+        let found = open_path(folder.path()).unwrap();
+        assert_eq!(found.info.classes, ["1", "2", "3", "4"]);
+        let names = |samples: &[crate::Sample]| -> Vec<String> {
+            samples.iter().map(|sample| sample.labels.names(&found.info.classes)).collect()
+        };
+        assert_eq!([&found.train, &found.test].map(|samples| names(samples).join(" ")), ["4 2 2", "1"]);
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub use content::{ContentKey, Fingerprint, Inventory, KeySet, ListedImage};
 pub use dataset::{ClassSizes, Dataset, DatasetInfo, Fold, SourceKind, ValidationOrigin, duplicate_name};
 pub use error::DatasetError;
 pub use files::{
-    BadFile, Entry, Fault, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
-    path_of_shown, read_regular, shown,
+    BadFile, Entry, Fault, FileKind, Group, LeftOut, Place, Reason, Spool, Unfinished, Walk, is_image_name,
+    open_regular, path_of_shown, read_regular, remove_unfinished, shown,
 };
 pub use images::{DecodeLimits, Decoded, Image, ImageSource, Sample};
 pub use inspect::{

@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
-use vitrine_models::{ModelConfig, VisionTransformer, preset};
+use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::console::Log;
 use super::{DeviceArgs, Status, ThreadArgs};
@@ -137,9 +137,8 @@ impl Measured {
         log: &Log,
         check: impl Fn(&ModelConfig) -> Result<()>,
     ) -> Result<Self> {
-        // A file or folder that is called like a preset is `./NAME`.
         let path = Path::new(name);
-        let is_file = path.exists() && !name.ends_with(".toml") && preset::find(name).is_none();
+        let is_file = named_preset(name).is_none() && path.exists() && !name.ends_with(".toml");
         if !is_file && !hub::is_repository(name) {
             let (name, config, _) = plan::named_model(name)?;
             check(&config)?;

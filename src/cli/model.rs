@@ -1,18 +1,19 @@
 //! The argument that names a model, for commands that ask one about images, and the options of its forward pass.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use burn::tensor::Device;
 use clap::Args;
 use vitrine_datasets::DecodeLimits;
-use vitrine_models::ModelConfig;
+use vitrine_models::{ModelConfig, preset};
 
 use super::console::Log;
 use super::file_size::FileSizeArgs;
 use super::{DeviceArgs, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
+use crate::cli::output::note;
 use crate::cli::within::within;
 use crate::device::FoundDevice;
 use crate::events::EventSink;
@@ -21,6 +22,18 @@ use crate::hub;
 use crate::named_model::{self, NamedModel};
 use crate::predict::Classifier;
 use crate::usage::usage;
+
+/// The preset of this name, unless there is a file or folder of the same name: that comes first, which a warning says.
+pub(super) fn named_preset(name: &str) -> Option<ModelConfig> {
+    let preset = preset::find(name)?;
+    if !Path::new(name).exists() {
+        return Some(preset);
+    }
+    note!(
+        "warning: {name} means ./{name} here: `vitrine presets --show {name}` prints the preset of this name"
+    );
+    None
+}
 
 /// The model that a command asks.
 #[derive(Args)]

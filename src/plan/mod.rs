@@ -29,6 +29,7 @@ use crate::import;
 use crate::memory::{self, Work};
 use crate::model_file::ModelCard;
 use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, Recipe, RecipeOverrides};
+use crate::text::count;
 use crate::usage::usage;
 
 /// Settings of a run that the user states. The others are chosen from the data.
@@ -188,6 +189,7 @@ fn check_recipe(
     reasons: &mut Vec<String>,
 ) -> Result<()> {
     check_effect(recipe, overrides, evidence.is_gray_to(model))?;
+    check_accumulate(recipe, evidence.train)?;
     check_shift(recipe, model)?;
     check_labels(recipe, evidence)?;
     if let Some(progressive) = &recipe.progressive_learning {
@@ -267,6 +269,24 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that no more batches are summed for an update than an epoch of `images` images has.
+///
+/// # Errors
+/// When there are fewer, because an epoch ends with an update in any case.
+fn check_accumulate(recipe: &Recipe, images: usize) -> Result<()> {
+    let Recipe { accumulate, batch_size, .. } = *recipe;
+    let batches = images.div_ceil(batch_size).max(1);
+    if accumulate <= batches {
+        return Ok(());
+    }
+    let way_out = if batches == 1 { "leave it out".to_owned() } else { format!("use at most {batches}") };
+    usage!(
+        "`accumulate` (--accumulate) is {accumulate}, and an epoch, which ends with an update in any case, has only {} of \
+         {batch_size} images (--batch-size): {way_out}, or make the batches smaller",
+        count(batches, "batch")
+    )
 }
 
 /// Checks that leaving mirror images out has an effect.

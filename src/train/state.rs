@@ -36,6 +36,9 @@ pub struct Progress {
     pub batch: usize,
     /// Optimizer updates done.
     pub updates: usize,
+    /// Learning rate of the last of them.
+    #[serde(default)]
+    pub learning_rate: f64,
     /// Seconds of training in all sessions.
     pub seconds: f64,
     /// The judgment on flips, once validation has made it; only for recipes with `judge_flips`.

@@ -50,6 +50,7 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
     // can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
     refuse_placeholders(&map).with_context(|| path.display().to_string())?;
+    refuse_other_formats(&map).with_context(|| path.display().to_string())?;
     let (mut tensors, metadata) = if is_pytorch(&map) {
         pytorch::refuse_negative_bits(&map).with_context(|| path.display().to_string())?;
         (pytorch::open(path, &map)?, HashMap::new())
@@ -75,6 +76,30 @@ fn refuse_placeholders(bytes: &[u8]) -> Result<()> {
         bail!("this is an HTML page, not the weights: the download returned a page instead of the file");
     }
     Ok(())
+}
+
+/// Refuses models in other formats, which their first bytes tell.
+fn refuse_other_formats(bytes: &[u8]) -> Result<()> {
+    let format = if is_onnx(bytes) {
+        "an ONNX file"
+    } else if bytes.starts_with(b"\x89HDF\r\n\x1a\n") {
+        "an HDF5 file, as Keras writes it"
+    } else if bytes.starts_with(b"GGUF") {
+        "a GGUF file"
+    } else {
+        return Ok(());
+    };
+    bail!(
+        "this is {format}, which cannot be read: take the weights of this model as a safetensors or PyTorch file (.safetensors, .pth, .pt, \
+         .bin)"
+    )
+}
+
+/// Whether a content begins like an ONNX file: with the version of the format, a small number, and one of the fields that follow it.
+fn is_onnx(bytes: &[u8]) -> bool {
+    // As a length, the same bytes could begin a safetensors file.
+    matches!(bytes, [0x08, 1..=0x7f, 0x12 | 0x1a | 0x22 | 0x28 | 0x32 | 0x3a | 0x42, ..])
+        && bytes.get(8) != Some(&b'{')
 }
 
 /// Whether a content begins like a file of `torch.save`: a zip archive, a pickle, or a tar archive.
@@ -239,6 +264,24 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             let error = format!("{:#}", open(&path).err().unwrap());
             assert!(error.contains("w.bin"), "{error}");
+        }
+    }
+
+    #[test]
+    fn models_in_other_formats_are_named_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.bin");
+        let contents: [(&[u8], &str); 4] = [
+            (b"\x08\x07\x12\x07pytorch\x1a\x052.1.0:\xf4\x03", "an ONNX file"),
+            (b"\x08\x0a:\x80\x01\x0a\x10", "an ONNX file"),
+            (b"\x89HDF\r\n\x1a\n\0\0\0\0", "an HDF5 file"),
+            (b"GGUF\x03\0\0\0\x02\0\0\0\0\0\0\0", "a GGUF file"),
+        ];
+        for (content, format) in contents {
+            std::fs::write(&path, content).unwrap();
+            let error = format!("{:#}", open(&path).err().unwrap());
+            let parts = ["model.bin", format, ".safetensors"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }
 

@@ -136,6 +136,17 @@ fn copies_are_warnings_and_named_within_a_split_too() {
 }
 
 #[test]
+fn a_folder_comes_before_the_preset_of_its_name() {
+    let images = Images::new();
+    let inspect = || vitrine(&images).args(["inspect", "vit_pico_patch4_32"]).assert().success();
+    inspect().stdout(contains("embed_dim")).stderr(contains("means").not());
+    images.fill("vit_pico_patch4_32/red", [200, 30, 30], 12);
+    images.fill("vit_pico_patch4_32/blue", [30, 30, 200], 12);
+    let told = "warning: vit_pico_patch4_32 means ./vit_pico_patch4_32 here";
+    inspect().stdout(contains("\nclass ")).stderr(contains(told));
+}
+
+#[test]
 fn groups_of_copies_that_do_harm_come_first_and_the_rest_is_counted() {
     let images = Images::new();
     images.fill("data/blue", [30, 30, 200], 25);

@@ -25,6 +25,11 @@ fn a_file_names_its_input_output_classes_and_operator_set() {
     }
     assert!(bytes("half.onnx").len() < file.len() * 3 / 4);
     assert!(holds(&bytes("photos.onnx"), "Resize") && !holds(&file, "Resize"));
+    vitrine(&images)
+        .args(["import", "model.onnx", "--output", "imported.safetensors"])
+        .assert()
+        .code(1)
+        .stderr(contains("model.onnx: this is an ONNX file"));
 }
 
 #[test]

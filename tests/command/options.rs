@@ -168,6 +168,11 @@ fn bench_measures_a_trained_model_and_names_what_it_does_not_find() {
     let figures: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     assert!(figures.get("train_images_per_second").is_none() && figures["step_ms"].get("train").is_none());
     assert!(figures["infer_images_per_second"].as_f64().unwrap() > 0.0, "{figures}");
+    // A folder comes before the preset of its name.
+    std::fs::rename(images.path("run"), images.path("vit_pico_patch4_32")).unwrap();
+    let output = bench("vit_pico_patch4_32").success().stderr(contains("means ./vit_pico_patch4_32 here"));
+    let of_folder: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(of_folder["parameters"], figures["parameters"]);
     bench("vit_pico_patch4_3").code(2).stderr(contains("vit_pico_patch4_32"));
     bench("data/red/0.png").code(1).stderr(contains("data/red/0.png"));
 }

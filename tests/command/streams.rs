@@ -1,7 +1,8 @@
-//! Standard output and standard error as closed pipes, and on a full disk.
+//! Standard output and standard error as closed pipes and on a full disk, and signals.
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -162,20 +163,25 @@ fn temporary(images: &Images) -> Vec<u64> {
     files.map(|file| file.metadata().map_or(0, |about| about.len())).collect()
 }
 
+/// Waits until a command that goes on by itself has got so far.
+fn wait_until(is_there: impl Fn() -> bool, child: &mut Child) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it has not got so far within a minute");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Starts a command that classifies what it reads in a list, and waits until it has written a result. The list goes on until it is dropped.
 fn classifying(command: &mut Command, images: &Images) -> (Child, ChildStdin) {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut list = child.stdin.take().unwrap();
     list.write_all(b"data/red/0.png\n").unwrap();
-    let begun = Instant::now();
-    while temporary(images).iter().all(|bytes| *bytes == 0) {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
-        if begun.elapsed() > Duration::from_secs(60) {
-            child.kill().unwrap();
-            panic!("it has written no result within a minute");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| temporary(images).iter().any(|bytes| *bytes > 0), &mut child);
     (child, list)
 }
 
@@ -212,4 +218,37 @@ fn a_command_goes_on_at_signals_that_it_was_started_to_ignore() {
     drop(list);
     assert!(child.wait().unwrap().success());
     assert!(temporary(&images).is_empty() && images.path("results.csv").is_file());
+}
+
+/// The address of a server that sends the beginning of a file, and nothing more.
+fn stalling() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9912422\r\n\r\n").unwrap();
+        stream.write_all(&vec![0; 1 << 20]).unwrap();
+        // Until the program has ended.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn a_download_that_is_interrupted_leaves_no_temporary_file() {
+    let (images, mirror) = (Images::new(), stalling());
+    let mut command =
+        program(&images, &["inspect", "mnist", "--data-dir", "kept", "--mirror", mirror.as_str()]);
+    for variable in ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"] {
+        command.env_remove(variable);
+    }
+    let sizes = || -> Vec<u64> {
+        let files = std::fs::read_dir(images.path("kept/mnist")).into_iter().flatten().map(Result::unwrap);
+        files.map(|file| file.metadata().map_or(0, |about| about.len())).collect()
+    };
+    let mut child = command.spawn().unwrap();
+    wait_until(|| sizes().iter().any(|bytes| *bytes > 0), &mut child);
+    signal("TERM", &child);
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert!(sizes().is_empty());
 }

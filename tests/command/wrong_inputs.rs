@@ -121,6 +121,11 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train shapes --val-fraction 0.1", &["--val-fraction 0.1 has no effect", "shapes"]),
     (2, "train good --model tiny.toml --offline", &["--offline has no effect"]),
     (2, "train good --model tiny.toml --patience 5 --epochs 5", &["--patience 5 has no effect"]),
+    (
+        2,
+        "train good --model tiny.toml --accumulate 2",
+        &["`accumulate` (--accumulate) is 2", "only 1 batch of 32 images (--batch-size): leave it out"],
+    ),
     (2, "train good --model tiny.toml --recipe cct --no-tta", &["--no-tta has no effect"]),
     (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),

@@ -8,6 +8,7 @@ mod left_out;
 mod regular;
 mod shown;
 mod spool;
+mod unfinished;
 mod walk;
 
 pub use bad_file::BadFile;
@@ -17,6 +18,7 @@ pub use left_out::{Group, LeftOut, Reason};
 pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};
 pub use shown::{path_of_shown, shown};
 pub use spool::{Place, Spool};
+pub use unfinished::{Unfinished, remove_unfinished};
 pub use walk::{Entry, Walk};
 
 pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};

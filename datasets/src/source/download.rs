@@ -9,7 +9,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::DatasetError;
+use crate::{DatasetError, Unfinished};
 
 /// A file that is published at a fixed address.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,7 @@ impl Downloader {
         let mut body = response.into_body().into_with_config().limit(file.bytes.saturating_add(1)).reader();
         fs::create_dir_all(folder).map_err(DatasetError::write(folder))?;
         let mut partial = temporary_file(folder)?;
+        let _unfinished = Unfinished::note(partial.path());
         let (mut hash, mut received, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 18]);
         loop {
             if let Some(progress) = self.progress {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Blob, MAX_BYTES, MAX_IMAGES, SourceData};
-use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split};
+use crate::{DatasetError, ImageSource, Labels, LeftOut, Sample, SourceKind, Split};
 
 /// Magic number of a file of images: unsigned bytes in three dimensions.
 const IMAGES_MAGIC: u32 = 0x0803;
@@ -102,6 +102,17 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, Datase
         source: SourceKind::Idx,
         left_out: LeftOut::default(),
     })
+}
+
+/// The data set without the classes before the first that has images. The names of the others are their numbers still.
+pub(crate) fn from_first_label(mut found: SourceData) -> SourceData {
+    let samples = found.train.iter().chain(&found.test);
+    let first = samples.filter_map(|sample| sample.labels.only()).min().unwrap_or_default();
+    found.classes.drain(..first);
+    for sample in found.train.iter_mut().chain(&mut found.test) {
+        sample.labels = Labels::new(sample.labels.iter().map(|label| label - first).collect());
+    }
+    found
 }
 
 /// The samples of one split, and the size of their images.

@@ -16,6 +16,7 @@ use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::console::Log;
 use super::data::{DataArgs, check_val_fraction};
+use super::model::named_preset;
 use super::{Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -62,7 +63,7 @@ impl Inspect {
     pub(super) fn run(&self) -> Result<Status> {
         self.threads.apply()?;
         let path = Path::new(&self.what);
-        if let Some(config) = preset::find(&self.what) {
+        if let Some(config) = named_preset(&self.what) {
             return self.architecture(config);
         }
         if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {

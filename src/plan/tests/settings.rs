@@ -113,6 +113,29 @@ fn settings_without_effect_are_refused_and_never_chosen() {
 }
 
 #[test]
+fn more_batches_for_an_update_than_an_epoch_has_are_refused() {
+    let case = case(SourceKind::Folder, [32, 32], false, 300);
+    let planned = |accumulate, batch_size| {
+        let options = RecipeOverrides {
+            accumulate: Some(accumulate),
+            batch_size: Some(batch_size),
+            ..RecipeOverrides::default()
+        };
+        plan(&case, &Overrides { options, ..Overrides::default() })
+    };
+    assert_eq!(planned(10, 32).unwrap().recipe.accumulate, 10);
+    for (accumulate, batch_size, parts) in [
+        (11, 32, ["only 10 batches of 32 images", "at most 10"]),
+        (2, 300, ["only 1 batch of 300", "leave it out"]),
+    ] {
+        let error = planned(accumulate, batch_size).unwrap_err();
+        let message = error.to_string();
+        assert!(UsageError::is_cause_of(&error) && message.contains("--accumulate"), "{message}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+}
+
+#[test]
 fn stated_flips_count_where_the_memory_suffices_for_a_probe_alone() {
     let case = case(SourceKind::Folder, [224, 224], false, 1 << 20);
     let card = {

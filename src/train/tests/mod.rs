@@ -6,7 +6,7 @@ mod loaders;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vitrine_datasets::{Dataset, ImageSource, Sample, Split};
 
@@ -202,6 +202,40 @@ fn a_run_of_one_update_has_the_highest_learning_rate() {
     };
     assert_eq!(rates(1), [(1, 0.001)]);
     assert_eq!(rates(2), [(1, 0.001), (2, 0.0)], "the schedule of two updates");
+}
+
+/// A sink that waits after the updates of an epoch for as long as the run may take, and notes which share of it was done before.
+struct Waiting {
+    limit: Duration,
+    done: Mutex<Vec<f64>>,
+}
+
+impl EventSink for Waiting {
+    fn emit(&self, event: Event) {
+        match event {
+            Event::Step { done, .. } => self.done.lock().unwrap().push(done),
+            Event::UpdatesEnd => std::thread::sleep(self.limit),
+            _ => {}
+        }
+    }
+
+    fn shows_steps(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn the_row_of_an_epoch_has_the_learning_rate_of_its_last_update_however_late_it_ends() {
+    let limit = Duration::from_secs(1);
+    let (place, events) = (Place::new(), Waiting { limit, done: Mutex::default() });
+    let recipe = "batch_size = 8\nlearning_rate = 0.001\nfinal_learning_rate = 0.0\nwarmup = 0.0\n";
+    let length = AskedLength { epochs: None, seconds: Some(limit.as_secs_f64()) };
+    let run = place.train(drawn([8, 6, 0]), recipe, length, &events);
+    let (row, done) = (&run.progress.history[0], events.done.lock().unwrap()[0]);
+    assert_eq!((row.step, row.learning_rate), (1, run.progress.learning_rate));
+    // On a machine that is so slow that the time is over before the update, its rate is the highest.
+    assert!(row.learning_rate < 0.001 || done >= 1.0, "{row:?} at {done}");
+    assert!(row.learning_rate > 0.0);
 }
 
 #[test]

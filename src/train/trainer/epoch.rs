@@ -182,6 +182,7 @@ impl Trainer<'_> {
         }
         let warmup = recipe.warmup;
         self.state.progress.updates += 1;
+        self.state.progress.learning_rate = rate;
         let moment = Moment { updates, attempt: self.attempt_done(), run: self.done(), warmup };
         if !self.state.progress.watch.count_update(moment) {
             return Ok(None);

@@ -14,7 +14,6 @@ use crate::predict::Views;
 use crate::recipe::Recipe;
 use crate::train::card::card;
 use crate::train::measuring::affordable_images;
-use crate::train::schedule::rate_of_update;
 use crate::train::state::{Kept, Progress, Running};
 use crate::train::{best_epoch, flips, interrupt};
 
@@ -41,8 +40,6 @@ impl Trainer<'_> {
     /// Validates the model, decides whether to keep it, and writes the metrics of the epoch.
     fn end_epoch(&mut self) -> Result<()> {
         let (images_per_second, seen) = (self.session.images_per_second(), self.seen());
-        let updates = self.state.progress.updates;
-        let learning_rate = rate_of_update(self.recipe(), updates, self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
         self.judge_bad_files(Split::Train, &running.bad, self.phase.batches.len())?;
         let model = self.state.learner.evaluated();
@@ -58,7 +55,7 @@ impl Trainer<'_> {
         let row = EpochRow {
             step: progress.updates,
             seconds: self.session.run_seconds(),
-            learning_rate,
+            learning_rate: progress.learning_rate,
             images_per_second,
             kept: verdict.is_kept,
             ..row(&running, &validation)

@@ -13,7 +13,7 @@ use flate2::read::MultiGzDecoder;
 pub(crate) use self::table::PUBLISHED;
 use super::SourceData;
 use super::download::{Downloader, RemoteFile};
-use crate::{DatasetError, SourceKind};
+use crate::{DatasetError, SourceKind, Unfinished};
 
 /// A published data set, which is read from the data folder or downloaded into it.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +134,7 @@ fn unpack(archive: &Path, folder: &Path) -> Result<(), DatasetError> {
         .prefix(".unpack-")
         .tempdir_in(folder)
         .map_err(DatasetError::write(folder))?;
+    let _unfinished = Unfinished::note(partial.path());
     let file = File::open(archive).map_err(DatasetError::read(archive))?;
     let mut entries = tar::Archive::new(MultiGzDecoder::new(BufReader::new(file)));
     entries.set_preserve_mtime(false);
