@@ -172,8 +172,8 @@ impl Similar {
         if !self.place.exists() {
             bail!("--in {shown}: no such folder or file");
         }
-        if !self.place.is_dir() && !StoredEmbeddings::is_name(&self.place) {
-            usage!("--in {shown}: give a folder, or a .npy or .safetensors file that `vitrine embed` wrote");
+        if !self.place.is_dir() && !StoredEmbeddings::recognizes(&self.place) {
+            usage!("--in {shown}: give a folder, or a file that `vitrine embed` wrote as npy or safetensors");
         }
         if !self.place.is_dir() && self.is_layout() {
             usage!(
