@@ -19,5 +19,5 @@ pub use shown::{path_of_shown, shown};
 pub use spool::{Place, Spool};
 pub use walk::{Entry, Walk};
 
-pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};
+pub(crate) use kind::{HEAD_BYTES, guess_format, is_hidden, is_tga_name};
 pub(crate) use shown::{folder_of, shown_bytes};

@@ -13,7 +13,7 @@ use super::memory::{self, Reserved};
 use super::orientation;
 use super::pixels::Image;
 use super::tiff;
-use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
+use crate::files::{FileKind, HEAD_BYTES, Reason, guess_format, is_tga_name};
 
 /// A decoded image that holds a reservation in the memory budget for decoding.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
         return Err(Reason::Unsupported(format).message());
     }
-    match image::guess_format(bytes) {
-        Ok(format) if format.reading_enabled() => Ok(format),
+    match guess_format(bytes) {
+        Some(format) if format.reading_enabled() => Ok(format),
         _ if is_tga_name(name) => Ok(ImageFormat::Tga),
         _ if bytes.is_empty() => Err("the file is empty".to_owned()),
         _ => Err("it is not an image of a known format".to_owned()),
