@@ -141,7 +141,10 @@ impl Similar {
         let mut queries = Embedded { embeddings: asked, failed };
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
-            return Ok(Status::Partial);
+            if self.html.is_some() {
+                bail!("no image could be embedded, so no page is written");
+            }
+            return Ok(if queries.failed.is_empty() { Status::Done } else { Status::Partial });
         }
         let (mut images, mut failed) = match stored {
             Some(images) => (images, 0),
