@@ -27,6 +27,13 @@ pub(crate) fn header(kind: &str, shape: &[usize]) -> Vec<u8> {
     file
 }
 
+/// Whether a file begins as one of NumPy. One that cannot be read does not.
+pub(crate) fn begins(path: &Path) -> bool {
+    let mut start = [0; MAGIC.len()];
+    let opened = open_regular(path, u64::MAX);
+    opened.is_ok_and(|(mut file, _)| file.read_exact(&mut start).is_ok() && start == *MAGIC)
+}
+
 /// Reads a matrix of 32-bit floating point numbers, row by row.
 ///
 /// # Shapes

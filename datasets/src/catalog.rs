@@ -91,7 +91,7 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     }
     let is_named = data == SHAPES || PUBLISHED.iter().any(|published| published.name == data);
     if is_named && options.label_separator.is_some() {
-        return Err(DatasetError::LabelSeparator { data: data.to_owned() });
+        return Err(DatasetError::no_label_lists(data));
     }
     if data == SHAPES {
         return Ok(shapes_dataset());

@@ -101,13 +101,13 @@ pub enum DatasetError {
         /// A remark about a class of that split whose name looks like this one, in parentheses and after a space.
         look_alike: Option<String>,
     },
-    /// A separator of labels was stated for a data set without lists of labels.
-    #[error(
-        "{data}: a separator of labels has no effect: only CSV, TSV, and JSON Lines list the labels of an image"
-    )]
+    /// A separator of labels was stated for a data set without texts that it could separate.
+    #[error("{data}: a separator of labels has no effect: {reason}")]
     LabelSeparator {
         /// Name or path of the data set.
         data: String,
+        /// Why it has none.
+        reason: &'static str,
     },
     /// An invalid row of a manifest.
     #[error("{}, line {line}: {problem}", shown(path))]
@@ -189,6 +189,12 @@ impl DatasetError {
     /// A [`Self::Malformed`] error for `file`.
     pub(crate) fn malformed(file: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Malformed { file: file.into(), problem: problem.into() }
+    }
+
+    /// A [`Self::LabelSeparator`] error for `data`, which is no manifest.
+    pub(crate) fn no_label_lists(data: impl Into<String>) -> Self {
+        let reason = "only CSV, TSV, and JSON Lines list the labels of an image";
+        Self::LabelSeparator { data: data.into(), reason }
     }
 }
 

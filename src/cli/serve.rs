@@ -20,6 +20,9 @@ use crate::serve::{self, NamedSource, Settings};
 use crate::token::Token;
 use crate::usage::usage;
 
+/// The default of --batch-size, unless --queue is less.
+const BATCH_SIZE: usize = 16;
+
 /// The default of --max-body-size in bytes.
 const BODY_BYTES: u64 = 32 << 20;
 
@@ -46,9 +49,9 @@ pub(super) struct Serve {
     /// Let pages of another server ask, such as https://example.com; * for all. Repeatable.
     #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = origin)]
     origins: Vec<String>,
-    /// Images per forward pass, at most.
-    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
-    batch_size: usize,
+    /// Images per forward pass, at most [default: 16].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    batch_size: Option<usize>,
     /// How long a batch that is not full waits for more images.
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = delay)]
     batch_delay: Duration,
@@ -83,6 +86,12 @@ impl Serve {
         if self.batch_delay >= self.timeout {
             usage!("--batch-delay must be shorter than --timeout");
         }
+        if let Some(size) = self.batch_size.filter(|size| *size > self.queue) {
+            usage!(
+                "--batch-size {size} has no effect beyond --queue {queue}, as no more images wait at once: raise --queue, or lower --batch-size",
+                queue = self.queue
+            );
+        }
         let settings = self.settings()?;
         let log = Log::new(self.log_format, false);
         self.threads.apply_to_workers()?;
@@ -99,7 +108,7 @@ impl Serve {
             listen: self.listen,
             token: self.token()?,
             allowed_origins: self.origins.clone(),
-            batch_size: self.batch_size,
+            batch_size: self.batch_size.unwrap_or(BATCH_SIZE.min(self.queue)),
             batch_delay: self.batch_delay,
             queue: self.queue,
             max_body_bytes,

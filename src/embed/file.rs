@@ -132,9 +132,12 @@ struct BesideNpy<P> {
 }
 
 impl StoredEmbeddings {
-    /// Whether [`Self::load`] takes a file of this name for one of embeddings: by its extension, `.npy` or `.safetensors`.
-    pub fn is_name(path: &Path) -> bool {
-        ["npy", "safetensors"].iter().any(|format| has_extension(path, format))
+    /// Whether [`Self::load`] takes a file for one of embeddings: by its extension, `.npy` or `.safetensors`, or else by its
+    /// content.
+    pub fn recognizes(path: &Path) -> bool {
+        let is_described =
+            || weights_file::open(path).is_ok_and(|file| file.metadata.contains_key(DESCRIPTION));
+        is_npy(path) || has_extension(path, "safetensors") || is_described()
     }
 
     /// Writes the embeddings as NumPy's float32 array `[images, dim]`, and next to it the paths of its rows and the
@@ -198,13 +201,12 @@ impl StoredEmbeddings {
         (base_now != working).then_some(base)
     }
 
-    /// Reads a file that one of the two methods above has written. Its extension tells which.
+    /// Reads a file that one of the two methods above has written. Its extension tells which, or else its content.
     ///
     /// # Errors
     /// If the file cannot be read, is damaged, has no paths, or was written by a newer program.
     pub fn load(path: &Path) -> Result<Self> {
-        let is_npy = has_extension(path, "npy");
-        let stored = if is_npy { Self::load_npy(path)? } else { Self::load_safetensors(path)? };
+        let stored = if is_npy(path) { Self::load_npy(path)? } else { Self::load_safetensors(path)? };
         let Embeddings { paths, values, dim } = &stored.embeddings;
         ensure!(
             paths.len() * dim == values.len() && *dim > 0,
@@ -254,6 +256,11 @@ pub fn paths_beside(npy: &Path) -> PathBuf {
     npy.with_extension(BESIDE_NPY)
 }
 
+/// Whether a file is read as one of NumPy: by its extension, or else by its first bytes.
+fn is_npy(path: &Path) -> bool {
+    has_extension(path, "npy") || !has_extension(path, "safetensors") && npy::begins(path)
+}
+
 /// Whether a file's name ends so, in upper or lower case, as `--output` takes it.
 fn has_extension(path: &Path, format: &str) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(format))
@@ -286,12 +293,26 @@ mod tests {
             assert_eq!(found.base(path), None);
             let description = Description { base: None, ..found.description };
             assert_eq!(StoredEmbeddings { description, ..found }, stored(), "{}", path.display());
-            assert!(StoredEmbeddings::is_name(path));
+            assert!(StoredEmbeddings::recognizes(path));
         }
         let mut names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["a.npy", "a.paths.json", "b.c.safetensors"]);
+    }
+
+    #[test]
+    fn a_file_of_another_name_is_recognized_by_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let [npy, safetensors, text] = ["rows", "rows.dat", "text"].map(|name| folder.path().join(name));
+        stored().save_npy(&npy).unwrap();
+        stored().save_safetensors(&safetensors).unwrap();
+        for path in [&npy, &safetensors] {
+            assert!(StoredEmbeddings::recognizes(path), "{}", path.display());
+            assert_eq!(StoredEmbeddings::load(path).unwrap().embeddings, stored().embeddings);
+        }
+        fs::write(&text, "no array").unwrap();
+        assert!(!StoredEmbeddings::recognizes(&text) && !StoredEmbeddings::recognizes(folder.path()));
     }
 
     #[test]

@@ -36,24 +36,25 @@ impl Access {
     }
 
     /// Refuses requests of pages that other servers have sent. A browser names the origin of such a page, and the name under
-    /// which it has found this server: if another name leads to this machine, a page may have made it so (DNS rebinding).
+    /// which it has found this server: if another name leads to this machine, a page may have made it so (DNS rebinding). A request
+    /// without a name, as HTTP/1.0 allows, is of no browser.
     ///
     /// # Errors
     /// 403 for such a request.
     pub(super) fn check_page(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
-        let host = text(HOST).unwrap_or_default();
+        let host = headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes())).unwrap_or_default();
+        let host: &str = &host;
         let is_allowed = |host: &str| {
             self.origins.iter().any(|origin| origin == "*" || origin.split("://").last() == Some(host))
         };
-        if self.token.is_none() && !cannot_be_rebound(host) && !is_allowed(host) {
+        if self.token.is_none() && !host.is_empty() && !cannot_be_rebound(host) && !is_allowed(host) {
             let message = format!(
                 "this server answers requests to `localhost` or to an address in numbers, not to `{host}`; start it with \
                  --allow-origin https://{host} or with a token"
             );
             return Err(Refusal::new(StatusCode::FORBIDDEN, message));
         }
-        let Some(origin) = text(ORIGIN) else { return Ok(()) };
+        let Some(origin) = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()) else { return Ok(()) };
         let is_own = origin.split("://").last() == Some(host);
         let is_listed = self.origins.iter().any(|allowed| allowed == "*" || allowed == origin);
         if is_own || is_listed {
@@ -116,10 +117,16 @@ mod tests {
             (&secret, "b.example", Some("https://b.example"), true),
             (&secret, "b.example", Some("https://a.example"), true),
             (&secret, "b.example", Some("https://c.example"), false),
+            (&closed, "", None, true),
+            (&closed, "", Some("https://b.example"), false),
         ] {
             let mut given = vec![(HOST, host)];
             given.extend(origin.map(|origin| (ORIGIN, origin)));
             assert_eq!(access.check_page(&headers(&given)).is_ok(), is_let_in, "{host} {origin:?}");
         }
+        assert!(closed.check_page(&HeaderMap::new()).is_ok(), "HTTP/1.0 without a host");
+        let mut unreadable = HeaderMap::new();
+        unreadable.insert(HOST, axum::http::HeaderValue::from_bytes(b"\xe4.example").unwrap());
+        assert!(closed.check_page(&unreadable).is_err());
     }
 }

@@ -96,6 +96,8 @@ fn what_needs_the_feature_bulk_is_refused_with_its_name() {
         "classify run data --output gs://bucket/rows.jsonl --format jsonl",
         "classify run data --output rows.parquet --format parquet",
         "embed run https://host/a.png",
+        // Before the model is looked for.
+        "embed nowhere data --output rows.parquet",
     ] {
         let run = vitrine(&images).args(command.split(' ')).assert().code(2);
         run.stderr(contains("build it with `--features bulk`"));

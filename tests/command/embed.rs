@@ -318,10 +318,12 @@ fn the_options_of_data_sets_need_one() {
     let images = Images::trained();
     images.write("photos.csv", "path,label\ndata/red/1.png,warm\ndata/blue/1.png,arctic\n");
     images.write("photos.zip", "PK");
-    let cases: [(&str, &[&str]); 7] = [
+    images.write("arrays.jsonl", "{\"path\":\"data/red/1.png\",\"label\":[\"warm\"]}\n");
+    let cases: [(&str, &[&str]); 8] = [
         ("embed run -0 photos.csv", &["-0", "only works with the path -"]),
         ("embed run photos.zip --label-separator |", &["photos.zip", "no effect", "(--label-separator)"]),
         ("embed run data --label-separator |", &["--label-separator has no effect"]),
+        ("embed run arrays.jsonl --label-separator |", &["arrays.jsonl", "arrays", "(--label-separator)"]),
         ("embed run data --data-dir elsewhere", &["--data-dir has no effect for data"]),
         ("embed run photos.csv --offline", &["--offline has no effect for photos.csv"]),
         ("embed run data --offline", &["--offline has no effect"]),

@@ -384,6 +384,8 @@ fn usage_that_cannot_be_meant_is_refused_before_anything_is_served() {
         (&["run", "--allow-origin", "example.com"], 2, "https://HOST"),
         (&["run", "--listen", "8080"], 2, "--listen"),
         (&["run", "--queue", "0"], 2, "--queue"),
+        (&["run", "--batch-size", "9", "--queue", "8"], 2, "--batch-size 9 has no effect beyond --queue 8"),
+        (&["run", "--batch-size", "257"], 2, "--queue 256"),
         (&["run", "--timeout", "soon"], 2, "--timeout"),
         (&["run", "--timeout", "10ms", "--batch-delay", "20ms"], 2, "--batch-delay"),
         (&["run", "--batch-delay", "1y"], 2, "--batch-delay"),

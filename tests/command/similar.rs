@@ -227,6 +227,21 @@ fn an_unreadable_image_does_not_stop_the_others() {
 }
 
 #[test]
+fn an_empty_list_is_no_error_but_has_no_page() {
+    let images = Images::trained();
+    let ask = |arguments: &[&str]| {
+        vitrine(&images)
+            .args(["similar", "run", "-", "--in", "data"])
+            .args(arguments)
+            .write_stdin("")
+            .assert()
+    };
+    ask(&[]).success().stdout("");
+    ask(&["--html", "similar.html"]).code(1).stderr(contains("no page is written"));
+    assert!(!images.path("similar.html").exists());
+}
+
+#[test]
 fn no_file_of_the_user_is_replaced_by_a_page_or_by_embeddings() {
     let images = Images::trained();
     for (copy, of) in [("own.png", "data/red/0.png"), ("other.safetensors", "run/model.safetensors")] {

@@ -117,7 +117,7 @@ impl FileKind {
 
     /// The kind of a file by its first bytes alone. Formats without a signature, such as TGA, give [`Self::Other`].
     pub(crate) fn of_content(head: &[u8]) -> Self {
-        let Ok(format) = image::guess_format(head) else { return without_guess(head) };
+        let Some(format) = guess_format(head) else { return without_guess(head) };
         match format {
             ImageFormat::Png
             | ImageFormat::Jpeg
@@ -137,6 +137,12 @@ impl FileKind {
             _ => Self::Other,
         }
     }
+}
+
+/// The format of an image file by its first bytes. The decoder of TIFF reads BigTIFF, too, which is not recognized without it.
+pub(crate) fn guess_format(head: &[u8]) -> Option<ImageFormat> {
+    let is_big_tiff = [b"II+\0", b"MM\0+"].iter().any(|start| head.starts_with(*start));
+    if is_big_tiff { Some(ImageFormat::Tiff) } else { image::guess_format(head).ok() }
 }
 
 /// The kind of a file whose format the image decoder does not recognize.
@@ -229,9 +235,16 @@ mod tests {
     #[test]
     fn other_extensions_leave_the_decision_to_the_first_bytes() {
         let bmp = [b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".as_slice(), &[0; 20]].concat();
-        for head in
-            [PNG, b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x10\0\0\0WEBPVP8 ", b"II*\0", &bmp, b"P6 3 2"]
-        {
+        for head in [
+            PNG,
+            b"\xff\xd8\xff\xe0",
+            b"GIF89a",
+            b"RIFF\x10\0\0\0WEBPVP8 ",
+            b"II*\0",
+            b"MM\0+",
+            &bmp,
+            b"P6 3 2",
+        ] {
             for name in ["image", "image.dat", "n01440764_10026", "photo.heic"] {
                 assert_eq!(kind(name, head), FileKind::Image, "{name} {head:?}");
             }

@@ -21,5 +21,5 @@ pub use spool::{Place, Spool};
 pub use unfinished::{Unfinished, remove_unfinished};
 pub use walk::{Entry, Walk};
 
-pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};
+pub(crate) use kind::{HEAD_BYTES, guess_format, is_hidden, is_tga_name};
 pub(crate) use shown::{folder_of, shown_bytes};

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use image::error::{ImageError, LimitErrorKind};
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, LumaA, Rgba};
 
+use super::icon;
 use super::jpeg;
 use super::limits::DecodeLimits;
 use super::memory::{self, Reserved};
 use super::orientation;
 use super::pixels::Image;
 use super::tiff;
-use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
+use crate::files::{FileKind, HEAD_BYTES, Reason, guess_format, is_tga_name};
 
 /// A decoded image that holds a reservation in the memory budget for decoding.
 #[derive(Debug)]
@@ -48,28 +49,34 @@ fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
         return Err(Reason::Unsupported(format).message());
     }
-    match image::guess_format(bytes) {
-        Ok(format) if format.reading_enabled() => Ok(format),
+    match guess_format(bytes) {
+        Some(format) if format.reading_enabled() => Ok(format),
         _ if is_tga_name(name) => Ok(ImageFormat::Tga),
         _ if bytes.is_empty() => Err("the file is empty".to_owned()),
         _ => Err("it is not an image of a known format".to_owned()),
     }
 }
 
-/// The format of an image file, if the file is complete as far as that can be seen without decoding it.
-fn whole_format(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
+/// The format of an image file with its bytes, if the file is complete as far as that can be seen without decoding it. Of an icon that
+/// has a PNG file, these are those of the PNG file.
+fn whole_format<'a>(name: &str, bytes: &'a [u8]) -> Result<(ImageFormat, &'a [u8]), String> {
     let format = format_of(name, bytes)?;
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
         return Err("the JPEG file is cut short".to_owned());
     }
-    Ok(format)
+    if format == ImageFormat::Ico
+        && let Some(png) = icon::png(bytes)
+    {
+        return Ok((ImageFormat::Png, png));
+    }
+    Ok((format, bytes))
 }
 
 /// Checks format, header, limits, and for JPEG the end marker, without decoding pixels.
 pub(crate) fn probe_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
     match whole_format(name, bytes)? {
-        ImageFormat::Jpeg => jpeg::probe(bytes, limits),
-        format => decoder(format, bytes, limits).map(drop),
+        (ImageFormat::Jpeg, bytes) => jpeg::probe(bytes, limits),
+        (format, bytes) => decoder(format, bytes, limits).map(drop),
     }
 }
 
@@ -104,7 +111,7 @@ fn decoder<'a>(
 
 /// Decodes an image file: to one channel if it is gray, to three otherwise.
 pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Decoded, String> {
-    let format = whole_format(name, bytes)?;
+    let (format, bytes) = whole_format(name, bytes)?;
     if format == ImageFormat::Jpeg
         && let Some((source, reserved)) = jpeg::decode(bytes, limits)?
     {

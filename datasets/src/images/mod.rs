@@ -2,6 +2,7 @@
 
 mod decode;
 pub(crate) mod drawing;
+mod icon;
 mod jpeg;
 mod limits;
 mod memory;

@@ -143,7 +143,7 @@ pub(crate) fn read(path: &Path) -> Result<SourceData, DatasetError> {
 ///
 /// # Errors
 ///
-/// If `path` cannot be read or has no known layout, or if it is no manifest and a separator is stated.
+/// If `path` cannot be read or has no known layout, or if a separator is stated that has no effect.
 pub(crate) fn read_with(
     path: &Path,
     max_file_bytes: u64,
@@ -154,7 +154,7 @@ pub(crate) fn read_with(
         return manifest::read(path, format, label_separator);
     }
     if label_separator.is_some() {
-        return Err(DatasetError::LabelSeparator { data: shown(path) });
+        return Err(DatasetError::no_label_lists(shown(path)));
     }
     if path.is_dir() {
         return folder::read(path);

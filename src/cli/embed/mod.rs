@@ -234,6 +234,10 @@ impl Embed {
         };
         check(output, format.extension())?;
         self.check_files(output, format)?;
+        if format == Format::Parquet {
+            // Whether the program was built with it.
+            Lines::new(format, 0, None)?;
+        }
         Ok(Some(format))
     }
 

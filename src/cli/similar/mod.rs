@@ -141,7 +141,10 @@ impl Similar {
         let mut queries = Embedded { embeddings: asked, failed };
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
-            return Ok(Status::Partial);
+            if self.html.is_some() {
+                bail!("no image could be embedded, so no page is written");
+            }
+            return Ok(if queries.failed.is_empty() { Status::Done } else { Status::Partial });
         }
         let (mut images, mut failed) = match stored {
             Some(images) => (images, 0),
@@ -172,8 +175,8 @@ impl Similar {
         if !self.place.exists() {
             bail!("--in {shown}: no such folder or file");
         }
-        if !self.place.is_dir() && !StoredEmbeddings::is_name(&self.place) {
-            usage!("--in {shown}: give a folder, or a .npy or .safetensors file that `vitrine embed` wrote");
+        if !self.place.is_dir() && !StoredEmbeddings::recognizes(&self.place) {
+            usage!("--in {shown}: give a folder, or a file that `vitrine embed` wrote as npy or safetensors");
         }
         if !self.place.is_dir() && self.is_layout() {
             usage!(

@@ -55,8 +55,8 @@ enum LabelCell {
 ///
 /// # Errors
 ///
-/// If a column is missing, a row has no label, or a word is not a split; the message names the line. A missing image
-/// file is no error but an unreadable sample, unless all are missing.
+/// If a separator has no effect, a column is missing, a row has no label, or a word is not a split; the message names the
+/// line. A missing image file is no error but an unreadable sample, unless all are missing.
 pub(crate) fn read(
     manifest: &Path,
     format: ManifestFormat,
@@ -72,6 +72,10 @@ pub(crate) fn read(
             manifest,
             "has no rows: write one per image, with 'path' and 'label'",
         ));
+    }
+    if separator.is_some() && rows.iter().all(|row| matches!(row.label, LabelCell::Array(_))) {
+        let reason = "all its labels are in arrays, which need none";
+        return Err(DatasetError::LabelSeparator { data: shown(manifest), reason });
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
     let multi_label = separator.is_some() || rows.iter().any(|row| matches!(row.label, LabelCell::Array(_)));

@@ -189,4 +189,15 @@ fn a_separator_needs_a_manifest_and_labels_between_separators() {
     assert!(message.contains("line 2") && message.contains("'images/a.png' is empty"), "{message}");
     let message = source::read_with(folder.path(), u64::MAX, Some('|')).unwrap_err().to_string();
     assert!(message.contains("no effect"), "{message}");
+    let arrays = "{\"path\":\"images/a.png\",\"label\":[\"cat|dog\"]}\n";
+    for (text, is_refused) in [("", true), ("{\"path\":\"images/b.png\",\"label\":\"cat|dog\"}\n", false)] {
+        let (_folder, manifest) = self::folder("list.jsonl", &format!("{arrays}{text}"));
+        let found = source::read_with(&manifest, u64::MAX, Some('|'));
+        let message = found.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(
+            message.contains("list.jsonl: a separator of labels has no effect"),
+            is_refused,
+            "{message}"
+        );
+    }
 }
