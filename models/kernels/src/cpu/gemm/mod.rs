@@ -12,7 +12,7 @@ mod testing;
 mod view;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::{first_lanes, transposed};
+pub(crate) use avx512::{first_lanes, interleaved, transposed};
 pub(crate) use bfloat16::Bfloat16;
 pub(crate) use library::gemm;
 #[cfg(target_arch = "x86_64")]
