@@ -55,31 +55,6 @@ impl LayerNorm {
     }
 }
 
-/// The running averages of a [`BatchNorm`] as plain numbers, which follow batches that another copy of the norm has seen.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunningAverages {
-    /// The average of the means: `[channels]`.
-    pub mean: Vec<f32>,
-    /// The average of the unbiased variances: `[channels]`.
-    pub variance: Vec<f32>,
-    /// The number of batches in the averages.
-    pub batches: f32,
-}
-
-impl RunningAverages {
-    /// Moves toward the averages of another norm that began with zeros and saw one batch, or several equal ones. The result has the
-    /// same bits as if this norm had seen them, on the CPU.
-    pub fn follow(&mut self, other: &Self) {
-        for _ in 0..other.batches as usize {
-            self.batches += 1.0;
-            let share = self.batches.recip().max(BatchNorm::MOMENTUM as f32);
-            for (before, found) in [(&mut self.mean, &other.mean), (&mut self.variance, &other.variance)] {
-                before.iter_mut().zip(found).for_each(|(before, found)| *before += (found - *before) * share);
-            }
-        }
-    }
-}
-
 /// Normalizes each channel, over the batch in training and by running averages otherwise, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
@@ -109,6 +84,24 @@ impl BatchNorm {
             running_var: RunningState::new(Tensor::ones([channels], device)),
             num_batches_tracked: RunningState::new(Tensor::zeros([1], device)),
             epsilon,
+        }
+    }
+
+    /// Whether a tensor of a norm, by its name, is one of its running averages: the mean, the variance, and the number of batches, in this
+    /// order and after the parameters.
+    pub fn is_average(name: &str) -> bool {
+        matches!(name, "running_mean" | "running_var" | "num_batches_tracked")
+    }
+
+    /// Moves the [running averages](Self::is_average) of a norm toward those of another one that began with zeros and saw one batch, or
+    /// several equal ones. The result has the same bits as if this norm had seen them, on the CPU.
+    pub fn follow_averages([mean, variance, batches]: &mut [Vec<f32>; 3], other: &[Vec<f32>; 3]) {
+        for _ in 0..other[2][0] as usize {
+            batches[0] += 1.0;
+            let share = batches[0].recip().max(Self::MOMENTUM as f32);
+            for (before, found) in [&mut *mean, &mut *variance].into_iter().zip(other) {
+                before.iter_mut().zip(found).for_each(|(before, found)| *before += (found - *before) * share);
+            }
         }
     }
 

@@ -5,16 +5,7 @@ use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::{Layout, Reading};
 use vitrine_models::{ModelConfig, Pool, Position, Score};
 
-use super::config::ModelMetadata;
-
-/// Mean and standard deviation of ImageNet's pixels, as the models' authors rounded them.
-const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-/// Mean and standard deviation that map values from 0 to 1 to the range from -1 to 1.
-const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
-
-/// Mean and standard deviation of CLIP's training images.
-const CLIP: ([f32; 3], [f32; 3]) =
-    ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
+use super::config::{CLIP, HALF, IMAGENET, ModelMetadata};
 
 /// A library's usual preprocessing for a kind of model.
 struct DefaultPreprocessing {

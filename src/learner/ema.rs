@@ -4,6 +4,7 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, container::TensorContainer};
 use vitrine_models::VisionTransformer;
+use vitrine_models::norm::BatchNorm;
 
 /// `average * decay + model * (1 - decay)` for each parameter. The average is on the device without autodiff.
 ///
@@ -24,7 +25,8 @@ pub fn update(
 /// Values of a model in training, by parameter.
 #[derive(Default)]
 struct Live {
-    path: Vec<String>,
+    /// Whether the present tensor is a running average of a batch norm.
+    is_average: bool,
     /// Trainable parameters. Frozen ones are left out, because averaging could change their last bits.
     learning: TensorContainer<ParamId>,
     /// The running statistics of batch norms, which are averages already and are copied.
@@ -33,21 +35,13 @@ struct Live {
 
 impl ModuleVisitor for Live {
     fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
+        self.is_average = BatchNorm::is_average(name);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if param.val().is_require_grad() {
             self.learning.register(param.id, param.val().inner());
-        } else if self
-            .path
-            .last()
-            .is_some_and(|name| name.starts_with("running_") || name == "num_batches_tracked")
-        {
+        } else if self.is_average {
             self.running.register(param.id, param.val().inner());
         }
     }

@@ -1,13 +1,13 @@
 //! Micro-batches: the batches whose gradients are summed for an update, as plain numbers, so that any process can compute what each
 //! contributes, in any order, and the trainer adds the contributions in theirs.
 
-use std::collections::VecDeque;
+use std::ops::Range;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use vitrine_models::norm::RunningAverages;
+use vitrine_models::norm::BatchNorm;
 use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
 
 use super::layers::Layers;
@@ -56,8 +56,8 @@ pub struct Contribution {
     pub answers: Vec<u32>,
     /// For each of the model's tensors, whether it has a gradient.
     pub has_gradient: Vec<bool>,
-    /// A number for each of [`parameters`]: its gradient, summed over the images; for a running average, that of this micro-batch; or
-    /// else 0.
+    /// A number for each of [`parameters`]: its gradient, summed over the images; for a running average of a norm that
+    /// learns, that of this micro-batch; or else 0.
     pub values: Vec<f32>,
 }
 
@@ -105,8 +105,8 @@ impl Replica {
     pub fn contribution(&self, batch: &MicroBatch) -> Contribution {
         let ReplicaConfig { model, multi_label, gradient_checkpointing, precision, .. } = &self.config;
         let device = &self.device;
-        // A clone shares the running averages, which are set in place.
-        let _ = self.model.clone().map(&mut Forget::default());
+        // So that those after the micro-batch are its own. Their values have no influence on it.
+        map_averages(&self.model, |place, _| Some(vec![0.0; place.len()]));
         let ImageSize { height, width } = batch.image_size;
         let images = TensorData::new(batch.images.clone(), [batch.size, model.channels, height, width]);
         let targets = TensorData::new(batch.targets.clone(), [batch.size, model.num_classes]);
@@ -128,8 +128,12 @@ impl Replica {
         // With room for the rest of the contribution, which follows in a message.
         let room = sizes.iter().sum::<usize>() + sizes.len() + batch.size + 16;
         let values = Vec::with_capacity(room);
-        let mut read = Read { gradients: sums.grads(), name: Vec::new(), has_gradient: vec![], values };
+        let mut read = Read { gradients: sums.grads(), has_gradient: vec![], values };
         self.model.visit(&mut read);
+        map_averages(&self.model, |place, averages| {
+            read.values[place].copy_from_slice(&averages);
+            None
+        });
         Contribution {
             loss: loss.into_scalar(),
             answers: answers.into_data().iter::<i64>().map(|answer| answer as u32).collect(),
@@ -193,35 +197,53 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 
 /// Moves the running averages of batch norms that learn toward those of a micro-batch.
 fn follow(model: &VisionTransformer, of_batch: &[f32]) {
-    let mut norms = Norms { of_batch, name: Vec::new(), learns: false, found: Vec::new() };
-    model.visit(&mut norms);
-    let mut followed = norms.found;
-    followed.iter_mut().for_each(|(running, of_batch)| running.follow(of_batch));
-    if !followed.is_empty() {
-        let running = followed.into_iter().map(|(running, _)| running).collect();
-        // A clone shares the running averages, which are set in place.
-        let _ = model.clone().map(&mut SetAverages { running, name: Vec::new(), learns: false });
+    let (mut running, mut found) = (Vec::new(), Vec::new());
+    map_averages(model, |place, values| {
+        running.push(values);
+        found.push(of_batch[place].to_vec());
+        None
+    });
+    for (running, found) in running.as_chunks_mut::<3>().0.iter_mut().zip(found.as_chunks::<3>().0) {
+        BatchNorm::follow_averages(running, found);
     }
+    let mut followed = running.into_iter();
+    map_averages(model, |_, _| followed.next());
 }
 
-/// The part of a batch norm's running averages that a tensor holds, by the name of the tensor.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Mean,
-    Variance,
-    /// The number of batches, which comes last.
-    Batches,
+/// Passes the running averages of batch norms that learn to `change`, tensor by tensor: their place among the [`parameters`], and their
+/// values, which it may replace.
+fn map_averages(model: &VisionTransformer, change: impl FnMut(Range<usize>, Vec<f32>) -> Option<Vec<f32>>) {
+    // A clone shares the running averages, which are set in place.
+    let _ = model.clone().map(&mut Averages { change, end: 0, is_average: false, learns: false });
 }
 
-impl Part {
-    /// The part that the innermost name states; `None` for the name of a parameter.
-    fn of(name: &[String]) -> Option<Self> {
-        match name.last()?.as_str() {
-            "running_mean" => Some(Self::Mean),
-            "running_var" => Some(Self::Variance),
-            "num_batches_tracked" => Some(Self::Batches),
-            _ => None,
+/// What [`map_averages`] knows of the tensors so far.
+struct Averages<F> {
+    change: F,
+    /// The number of parameters.
+    end: usize,
+    /// Whether the present tensor is a running average.
+    is_average: bool,
+    /// Whether the last parameter learns. Those of a batch norm come before its running averages.
+    learns: bool,
+}
+
+impl<F: FnMut(Range<usize>, Vec<f32>) -> Option<Vec<f32>>> ModuleMapper for Averages<F> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.is_average = BatchNorm::is_average(name);
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let start = self.end;
+        self.end += param.lazy_shape().num_elements();
+        if !self.is_average {
+            self.learns = param.val().is_require_grad();
+        } else if self.learns
+            && let Some(values) = (self.change)(start..self.end, numbers(param.val()))
+        {
+            return with_values(param, values);
         }
+        param
     }
 }
 
@@ -244,60 +266,19 @@ fn with_values<const D: usize>(param: Param<Tensor<D>>, values: Vec<f32>) -> Par
     param.transform_for_load(value, id)
 }
 
-/// Sets the running averages of batch norms that learn to zeros, so that those after a micro-batch are its own; their values have no
-/// influence on it.
-#[derive(Default)]
-struct Forget {
-    name: Vec<String>,
-    /// Whether the last parameter learns. Those of a batch norm come before its running averages.
-    learns: bool,
-}
-
-impl ModuleMapper for Forget {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.name.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.name.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if Part::of(&self.name).is_none() {
-            self.learns = param.val().is_require_grad();
-            return param;
-        }
-        if !self.learns {
-            return param;
-        }
-        let zeros = vec![0.0; param.lazy_shape().num_elements()];
-        with_values(param, zeros)
-    }
-}
-
-/// Reads what a backward pass has left: gradients, and the running averages after the forward pass.
+/// Reads the gradients that a backward pass has left.
 struct Read {
     gradients: GradientsParams,
-    name: Vec<String>,
     has_gradient: Vec<bool>,
     values: Vec<f32>,
 }
 
 impl ModuleVisitor for Read {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.name.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.name.pop();
-    }
-
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let gradient = self.gradients.remove::<D>(param.id);
         self.has_gradient.push(gradient.is_some());
         match gradient {
             Some(gradient) => self.values.extend(numbers(gradient)),
-            None if Part::of(&self.name).is_some() => self.values.extend(numbers(param.val())),
             None => self.values.resize(self.values.len() + param.lazy_shape().num_elements(), 0.0),
         }
     }
@@ -319,82 +300,6 @@ impl ModuleVisitor for Gradients<'_> {
             let data = TensorData::new(own.to_vec(), shape);
             self.found.register::<D>(param.id, Tensor::from_data(data, &param.lazy_device().inner()));
         }
-    }
-}
-
-/// Finds the running averages of the batch norms that learn, and those of a contribution.
-struct Norms<'a> {
-    of_batch: &'a [f32],
-    name: Vec<String>,
-    learns: bool,
-    found: Vec<(RunningAverages, RunningAverages)>,
-}
-
-impl ModuleVisitor for Norms<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.name.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.name.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (own, rest) = self.of_batch.split_at(param.lazy_shape().num_elements());
-        self.of_batch = rest;
-        let Some(part) = Part::of(&self.name) else {
-            self.learns = param.val().is_require_grad();
-            return;
-        };
-        if !self.learns {
-            return;
-        }
-        if part == Part::Mean {
-            self.found.push(Default::default());
-        }
-        let Some((running, of_batch)) = self.found.last_mut() else { return };
-        for (averages, values) in [(running, numbers(param.val())), (of_batch, own.to_vec())] {
-            match part {
-                Part::Mean => averages.mean = values,
-                Part::Variance => averages.variance = values,
-                Part::Batches => averages.batches = values[0],
-            }
-        }
-    }
-}
-
-/// Sets the running averages of the batch norms that learn.
-struct SetAverages {
-    /// Those that are left to set.
-    running: VecDeque<RunningAverages>,
-    name: Vec<String>,
-    learns: bool,
-}
-
-impl ModuleMapper for SetAverages {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.name.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.name.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(part) = Part::of(&self.name) else {
-            self.learns = param.val().is_require_grad();
-            return param;
-        };
-        let Some(running) = self.running.front_mut().filter(|_| self.learns) else { return param };
-        let values = match part {
-            Part::Mean => std::mem::take(&mut running.mean),
-            Part::Variance => std::mem::take(&mut running.variance),
-            Part::Batches => vec![running.batches],
-        };
-        if part == Part::Batches {
-            self.running.pop_front();
-        }
-        with_values(param, values)
     }
 }
 

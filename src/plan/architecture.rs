@@ -99,8 +99,7 @@ const SIDES: [usize; 5] = [128, 96, 64, 48, 32];
 
 /// The image size for the data set, and the reason for it.
 fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
-    let sizes = &evidence.survey.sizes;
-    let native = sizes.width.median.min(sizes.height.median) as usize;
+    let native = evidence.native_side() as usize;
     if native <= 40 {
         let why = format!("the images are {native} pixels on their shorter side");
         return (native.next_multiple_of(8).max(16), why);

@@ -121,8 +121,7 @@ impl Plan {
         }
         check_recipe(&recipe, overrides, evidence, &model, &mut reasons)
             .map_err(|error| attributed(error, overrides, evidence, &model))?;
-        check_views(overrides, evidence, &model)?;
-        check_flips(overrides, evidence, &model)?;
+        check_mirroring(overrides, evidence, &model)?;
         reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
         let usual_epochs = recipe::usual_epochs(overrides, evidence, &model);
         Ok(Self { model_name, model, preprocessing, recipe, reasons, usual_epochs })
@@ -167,6 +166,11 @@ impl Evidence<'_> {
     /// Number of channels of the images: 1 if all are gray, otherwise 3.
     fn channels(&self) -> usize {
         if self.survey.gray { 1 } else { 3 }
+    }
+
+    /// About the shorter side of the images, in pixels.
+    fn native_side(&self) -> u32 {
+        self.survey.sizes.width.median.min(self.survey.sizes.height.median)
     }
 
     /// Whether all images are squares, so that scaling to a square neither crops nor distorts them.
@@ -289,35 +293,23 @@ fn check_accumulate(recipe: &Recipe, images: usize) -> Result<()> {
     )
 }
 
-/// Checks that leaving mirror images out has an effect.
+/// Checks that leaving mirror images out has an effect, when training or when asking the finished model.
 ///
 /// # Errors
-/// When the model would not be asked about them anyway.
-fn check_views(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Result<()> {
-    if overrides.options.mirror_views != Some(false) {
-        return Ok(());
-    }
-    let mut open = overrides.clone();
-    open.options.mirror_views = None;
-    if !recipe::choose(&open, evidence, model, &mut Vec::new())?.mirror_views {
+/// When no image would be mirrored, or the model would not be asked about mirror images, anyway.
+fn check_mirroring(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Result<()> {
+    let without = |option: fn(&mut RecipeOverrides)| {
+        let mut open = overrides.clone();
+        option(&mut open.options);
+        recipe::choose(&open, evidence, model, &mut Vec::new())
+    };
+    let RecipeOverrides { mirror_views, flips, .. } = overrides.options;
+    if mirror_views == Some(false) && !without(|options| options.mirror_views = None)?.mirror_views {
         usage!(
             "--no-tta has no effect: this model would not be asked about mirror images anyway; leave it out"
         );
     }
-    Ok(())
-}
-
-/// Checks that `--no-flips` has an effect.
-///
-/// # Errors
-/// When no image would be mirrored anyway.
-fn check_flips(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Result<()> {
-    if overrides.options.flips != Some(false) {
-        return Ok(());
-    }
-    let mut open = overrides.clone();
-    open.options.flips = None;
-    if recipe::choose(&open, evidence, model, &mut Vec::new())?.augmentation.horizontal_flip == 0.0 {
+    if flips == Some(false) && without(|options| options.flips = None)?.augmentation.horizontal_flip == 0.0 {
         usage!("--no-flips has no effect: no image would be mirrored anyway; leave it out");
     }
     Ok(())

@@ -93,10 +93,9 @@ pub(super) fn to_measure(
     evidence: &Evidence<'_>,
     model: &ModelConfig,
 ) -> Result<Recipe> {
-    let mut recipe = match &overrides.recipe {
-        Some(file) if file.ends_with(".toml") => from_file(Path::new(file), evidence)?,
-        Some(name) => suited(find(name)?, evidence, model),
-        None => suited(find("short")?, evidence, model),
+    let mut recipe = match overrides.recipe_file() {
+        Some(file) => from_file(Path::new(file), evidence)?,
+        None => suited(find(overrides.recipe.as_deref().unwrap_or("short"))?, evidence, model),
     };
     if rounds(&recipe, overrides, evidence) {
         recipe.precision = Precision::Bf16;

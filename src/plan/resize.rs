@@ -85,8 +85,7 @@ fn kept_by_crops(model: &ModelConfig, recipe: &Recipe, evidence: &Evidence<'_>) 
         _ => most.sqrt(),
     };
     let kept = (100.0 * side.max(LEAST_KEPT)).round() / 100.0;
-    let sizes = &evidence.survey.sizes;
-    let native = f64::from(sizes.width.median.min(sizes.height.median));
+    let native = f64::from(evidence.native_side());
     let input = model.image_size.height.max(model.image_size.width) as f64;
     (kept < 1.0 && kept * native >= input && !evidence.info.multi_label).then_some(kept)
 }

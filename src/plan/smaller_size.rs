@@ -27,9 +27,7 @@ impl Plan {
         if overrides.image_size.is_some() || evidence.pretrained.is_none() || !fits_head {
             return Ok(None);
         }
-        let sizes = &evidence.survey.sizes;
-        let native = sizes.width.median.min(sizes.height.median) as usize;
-        let Some(side) = half_side(&self.model, native) else { return Ok(None) };
+        let Some(side) = half_side(&self.model, evidence.native_side() as usize) else { return Ok(None) };
         let smaller = Overrides { image_size: Some(side), ..overrides.clone() };
         Self::for_device(&smaller, evidence, device).map(Some)
     }

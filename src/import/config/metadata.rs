@@ -3,6 +3,14 @@
 use vitrine_datasets::{Interpolation, ResizeRule};
 use vitrine_models::weights::{Facts, Layout};
 
+/// Mean and standard deviation of ImageNet's pixels, as the models' authors rounded them.
+pub(crate) const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+/// Mean and standard deviation that map values from 0 to 1 to the range from -1 to 1.
+pub(crate) const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
+/// Mean and standard deviation of CLIP's training images.
+pub(crate) const CLIP: ([f32; 3], [f32; 3]) =
+    ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
+
 /// What configuration files say about a model. Every field may be missing.
 #[derive(Debug, Default)]
 pub(crate) struct ModelMetadata {

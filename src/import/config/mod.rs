@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use vitrine_models::weights::{Facts, Layout};
 
 use crate::files::read_text;
-pub(super) use metadata::{ModelMetadata, squash};
+pub(super) use metadata::{CLIP, HALF, IMAGENET, ModelMetadata, squash};
 pub(super) use timm::facts_of_name as facts_of_timm_name;
 pub(super) use timm_names::{TimmArchitecture, has_enlarged_windows, unsupported_feature};
 

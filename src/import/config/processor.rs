@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
 
-use super::metadata::{ModelMetadata, squash};
+use super::metadata::{CLIP, HALF, IMAGENET, ModelMetadata, squash};
 use crate::files::read_text;
 
 /// The defaults of a supported class of image processors.
@@ -32,11 +32,6 @@ enum ScaledSize {
     /// The shorter side; the aspect ratio is kept.
     Shorter(f64),
 }
-
-const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
-const CLIP: ([f32; 3], [f32; 3]) =
-    ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
 /// The supported classes, with the defaults of transformers 5.
 const CLASSES: [ProcessorClass; 8] = [

@@ -1,12 +1,11 @@
 //! The contents of an archive, collected entry by entry: images, IDX and CIFAR files, and files that are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::entries::{Entries, normalized, read_image};
-use crate::files::shown_bytes;
+use super::entries::{Entries, normalized};
 use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
 use crate::{DatasetError, Fault, ImageSource, LeftOut, Reason, Spool, shown};
@@ -46,38 +45,6 @@ impl<'a> ArchiveContents<'a> {
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
-    /// Adds a file that may be an image.
-    fn add_image(
-        &mut self,
-        shown: String,
-        name: String,
-        claimed: u64,
-        content: impl Read,
-    ) -> Result<io::Result<()>, DatasetError> {
-        let bytes = match read_image(&name, claimed, content, self.limits.file) {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(reason)) => {
-                self.left_out.add(shown, reason);
-                return Ok(Ok(()));
-            }
-            Err(error) => return Ok(Err(error)),
-        };
-        self.image_bytes += bytes.len() as u64;
-        if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
-            let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
-            let problem =
-                format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
-            return Err(DatasetError::layout(self.path, problem));
-        }
-        let image = self.keep(shown.clone(), bytes)?;
-        if self.listing.images.insert(name, image).is_some() {
-            let problem =
-                "the archive holds several files of this name, of which the last one is used".to_owned();
-            self.left_out.add(shown, Reason::Unreadable(Fault::Other(problem)));
-        }
-        Ok(Ok(()))
-    }
-
     /// Keeps an image in memory, or in a temporary file once the limit on memory is reached.
     fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<ImageSource, DatasetError> {
         if self.image_bytes <= self.limits.memory {
@@ -101,7 +68,7 @@ impl<'a> ArchiveContents<'a> {
         Ok(ImageSource::Spooled { name, spool, place })
     }
 
-    fn add_blob(&mut self, shown: String, name: &str, content: impl Read) -> Result<(), DatasetError> {
+    fn add_blob(&mut self, name: &str, content: impl Read) -> Result<(), DatasetError> {
         let left = MAX_DATA_BYTES - self.blob_bytes;
         let mut bytes = Vec::new();
         let read = content.take(left + 1).read_to_end(&mut bytes);
@@ -113,13 +80,8 @@ impl<'a> ArchiveContents<'a> {
             return Err(DatasetError::layout(self.path, problem));
         }
         self.blob_bytes += bytes.len() as u64;
-        self.blobs.push(Blob::Memory { name: shown, bytes: bytes.into() });
+        self.blobs.push(Blob::Memory { name: self.within(name), bytes: bytes.into() });
         Ok(())
-    }
-
-    /// The name of an entry in messages.
-    fn within(&self, name: &str) -> String {
-        format!("{}/{name}", shown(self.path))
     }
 }
 
@@ -138,22 +100,31 @@ impl Entries for ArchiveContents<'_> {
         }
     }
 
-    fn add_file(
-        &mut self,
-        name: &[u8],
-        claimed: u64,
-        content: impl Read,
-    ) -> Result<io::Result<()>, DatasetError> {
-        let Some(name) = normalized(name) else {
-            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
-            return Ok(Ok(()));
-        };
-        let shown = self.within(&name);
+    fn max_file_bytes(&self) -> u64 {
+        self.limits.file
+    }
+
+    fn add_data(&mut self, name: &str, content: impl Read) -> Option<Result<(), DatasetError>> {
         let file_name = name.rsplit('/').next().unwrap_or_default();
-        if idx::is_name(file_name) || cifar::is_name(file_name) {
-            return self.add_blob(shown, &name, content).map(Ok);
+        (idx::is_name(file_name) || cifar::is_name(file_name)).then(|| self.add_blob(name, content))
+    }
+
+    fn add_image(&mut self, name: String, bytes: Vec<u8>) -> Result<(), DatasetError> {
+        self.image_bytes += bytes.len() as u64;
+        if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
+            let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
+            let problem =
+                format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
+            return Err(DatasetError::layout(self.path, problem));
         }
-        self.add_image(shown, name, claimed, content)
+        let shown = self.within(&name);
+        let image = self.keep(shown.clone(), bytes)?;
+        if self.listing.images.insert(name, image).is_some() {
+            let problem =
+                "the archive holds several files of this name, of which the last one is used".to_owned();
+            self.left_out.add(shown, Reason::Unreadable(Fault::Other(problem)));
+        }
+        Ok(())
     }
 
     fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError> {

@@ -17,6 +17,20 @@ pub(super) trait Entries {
     /// Takes a folder.
     fn add_folder(&mut self, name: &[u8]);
 
+    /// The limit on the size of an image, in bytes.
+    fn max_file_bytes(&self) -> u64;
+
+    /// Takes a file of a layout without image files, by its name; `None` if it is none.
+    fn add_data(&mut self, _name: &str, _content: impl Read) -> Option<Result<(), DatasetError>> {
+        None
+    }
+
+    /// Takes an image.
+    fn add_image(&mut self, name: String, bytes: Vec<u8>) -> Result<(), DatasetError>;
+
+    /// Takes note of an entry, or of a part of the archive, that is not used. `name` is the one that messages use.
+    fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError>;
+
     /// Takes a file. `claimed` is its size according to the header, which may be wrong: no more than a limit is read in
     /// any case, and nothing of a file whose name says that it is no image. The inner error is that of reading an image,
     /// or what may be one, which then is not taken.
@@ -24,11 +38,25 @@ pub(super) trait Entries {
         &mut self,
         name: &[u8],
         claimed: u64,
-        content: impl Read,
-    ) -> Result<io::Result<()>, DatasetError>;
+        mut content: impl Read,
+    ) -> Result<io::Result<()>, DatasetError> {
+        let Some(name) = normalized(name) else {
+            return self.leave_out(self.within(&shown_bytes(name)), Reason::Hidden).map(Ok);
+        };
+        if let Some(added) = self.add_data(&name, &mut content) {
+            return added.map(Ok);
+        }
+        match read_image(&name, claimed, content, self.max_file_bytes()) {
+            Ok(Ok(bytes)) => self.add_image(name, bytes).map(Ok),
+            Ok(Err(reason)) => self.leave_out(self.within(&name), reason).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
 
-    /// Takes note of an entry, or of a part of the archive, that is not used. `name` is the one that messages use.
-    fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError>;
+    /// The name of an entry in messages.
+    fn within(&self, name: &str) -> String {
+        format!("{}/{name}", shown(self.archive()))
+    }
 
     /// Takes note of an entry that is neither a file nor a folder, and why it is not used.
     fn add_other(&mut self, name: &[u8], problem: &str) -> Result<(), DatasetError> {
@@ -36,7 +64,7 @@ pub(super) trait Entries {
             Some(name) => (name, Reason::Unreadable(Fault::Other(problem.to_owned()))),
             None => (shown_bytes(name), Reason::Hidden),
         };
-        self.leave_out(format!("{}/{name}", shown(self.archive())), reason)
+        self.leave_out(self.within(&name), reason)
     }
 
     /// Takes note that a tar archive has no end marker, the only sign that it was truncated between two files.
@@ -71,7 +99,7 @@ pub(super) trait Entries {
 /// # Errors
 ///
 /// If it cannot be read.
-pub(super) fn read_image(
+fn read_image(
     name: &str,
     claimed: u64,
     mut content: impl Read,

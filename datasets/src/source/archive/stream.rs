@@ -1,16 +1,15 @@
 //! The images of an archive one after the other, in the memory of one.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
 use super::ArchiveFormat;
-use super::entries::{Entries, normalized, read_image};
+use super::entries::Entries;
 use super::tar_entries::read_tar;
 use super::zip_entries::read_zip;
-use crate::files::shown_bytes;
 use crate::{DatasetError, ImageSource, LeftOut, Reason, shown};
 
 /// Whether a file is an archive whose images can be read one after the other, by its name: `.tar`, `.tar.gz`, `.tgz`, or
@@ -115,22 +114,12 @@ impl<F: FnMut(Result<ImageSource, (String, String)>) -> ControlFlow<()>> Entries
 
     fn add_folder(&mut self, _: &[u8]) {}
 
-    fn add_file(
-        &mut self,
-        name: &[u8],
-        claimed: u64,
-        content: impl Read,
-    ) -> Result<io::Result<()>, DatasetError> {
-        let within = |name: &str| format!("{}/{name}", shown(self.path));
-        let Some(name) = normalized(name) else {
-            return self.leave_out(within(&shown_bytes(name)), Reason::Hidden).map(Ok);
-        };
-        let shown = within(&name);
-        match read_image(&name, claimed, content, self.max_file_bytes) {
-            Ok(Ok(bytes)) => self.pass(Ok(ImageSource::Encoded { name: shown, bytes: bytes.into() })).map(Ok),
-            Ok(Err(reason)) => self.leave_out(shown, reason).map(Ok),
-            Err(error) => Ok(Err(error)),
-        }
+    fn max_file_bytes(&self) -> u64 {
+        self.max_file_bytes
+    }
+
+    fn add_image(&mut self, name: String, bytes: Vec<u8>) -> Result<(), DatasetError> {
+        self.pass(Ok(ImageSource::Encoded { name: self.within(&name), bytes: bytes.into() }))
     }
 
     fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError> {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::names::{exchange, merge_of_next_stage, merge_of_previous_stage};
+use super::parts::with_batch_dimensions;
 use crate::weights::NamedTensor;
 
 /// The ends of the key of the patch embedding in Hugging Face's files.
@@ -123,7 +124,7 @@ pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         let name = if is_swin { swin_name(&tensor.name) } else { vit_name(&tensor.name) };
         split_pooling_attention(NamedTensor { name, ..tensor })
     });
-    join_projections(renamed.map(position_table).collect())
+    join_projections(renamed.map(with_batch_dimensions).collect())
 }
 
 fn is_swin_key(name: &str) -> bool {
@@ -156,17 +157,6 @@ fn vit_name(name: &str) -> String {
         (".embeddings.patch_embeddings.", ".patch_embed.proj."),
     ]);
     exchange(&without_prefix(name), pairs)
-}
-
-/// Adds a batch dimension to the positions of SigLIP and CLIP, which are an embedding layer `[tokens, dim]`, and two
-/// dimensions to the class token of CLIP, which is a vector.
-fn position_table(mut tensor: NamedTensor) -> NamedTensor {
-    match (tensor.name.as_str(), tensor.shape.len()) {
-        ("pos_embed", 2) => tensor.shape.insert(0, 1),
-        ("cls_token", 1) => tensor.shape.splice(0..0, [1, 1]).for_each(drop),
-        _ => {}
-    }
-    tensor
 }
 
 /// Adds a bias of zeros to the projection of CLIP, which has none and becomes the head.

@@ -1,6 +1,7 @@
 //! Translation from the names of OpenAI's CLIP and of open_clip, whose image tower is under `visual.`, to timm's.
 
 use super::names::exchange;
+use super::parts::with_batch_dimensions;
 use crate::weights::NamedTensor;
 
 /// The key of the patch embedding.
@@ -50,12 +51,7 @@ fn translated(mut tensor: NamedTensor) -> Vec<NamedTensor> {
         ];
     }
     tensor.name = exchange(&tensor.name, NAMES);
-    match (tensor.name.as_str(), tensor.shape.len()) {
-        ("pos_embed", 2) => tensor.shape.insert(0, 1),
-        ("cls_token", 1) => tensor.shape.splice(0..0, [1, 1]).for_each(drop),
-        _ => {}
-    }
-    vec![tensor]
+    vec![with_batch_dimensions(tensor)]
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tensors that libraries store in parts, joined, and biases that libraries leave out, as zeros.
+//! Tensors that libraries store in parts, joined, biases that they leave out, as zeros, and dimensions of one that they leave out.
 
 use std::collections::BTreeMap;
 
@@ -81,6 +81,17 @@ fn zero_bias(tensors: &[NamedTensor]) -> Option<NamedTensor> {
     let rows = *tensors.iter().find(|tensor| tensor.name == weight)?.shape.first()?;
     let is_missing = tensors.iter().all(|tensor| tensor.name != name);
     is_missing.then(|| NamedTensor { name: name.to_owned(), shape: vec![rows], values: vec![0.0; rows] })
+}
+
+/// Adds a batch dimension to positions that are an embedding layer `[tokens, dim]`, as in SigLIP and CLIP, and two
+/// dimensions to a class token that is a vector, as in CLIP.
+pub(super) fn with_batch_dimensions(mut tensor: NamedTensor) -> NamedTensor {
+    match (tensor.name.as_str(), tensor.shape.len()) {
+        ("pos_embed", 2) => tensor.shape.insert(0, 1),
+        ("cls_token", 1) => tensor.shape.splice(0..0, [1, 1]).for_each(drop),
+        _ => {}
+    }
+    tensor
 }
 
 #[cfg(test)]

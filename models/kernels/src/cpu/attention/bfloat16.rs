@@ -14,7 +14,7 @@ use super::heads::{Heads, HeadsMut};
 use super::problem::Problem;
 use crate::cpu::coarse::exp2;
 use crate::cpu::gemm::amx::direct::{Bfloat16, Bfloat16Tiles, Product};
-use crate::cpu::gemm::{Matrix, MatrixMut, first_lanes, transposed};
+use crate::cpu::gemm::{Matrix, MatrixMut, first_lanes, interleaved, transposed};
 use crate::cpu::simd::LANES;
 use crate::cpu::threads::{Buffer, parallel_with, with_aligned_scratch};
 use std::arch::x86_64::*;
@@ -229,16 +229,7 @@ fn pack_keys(rows: Matrix<'_>, to: &mut [u16], width: usize) {
 /// Rounds the columns of the rows to panels of 16: a line has the numbers of two neighboring rows in each column.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn pack_values(rows: Matrix<'_>, to: &mut [u16], padded_rows: usize) {
-    const INTERLEAVED: [u16; LINE] = {
-        let (mut places, mut lane) = ([0; LINE], 0);
-        while lane < LANES {
-            (places[2 * lane], places[2 * lane + 1]) = (lane as u16, (LANES + lane) as u16);
-            lane += 1;
-        }
-        places
-    };
-    // SAFETY: the array is a whole vector.
-    let interleaved = unsafe { _mm512_loadu_si512(INTERLEAVED.as_ptr().cast()) };
+    let order = interleaved();
     for (panel, to) in to.chunks_exact_mut(LANES * padded_rows).enumerate() {
         for (pair, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
             let mut values = [_mm512_setzero_ps(); 2];
@@ -248,7 +239,7 @@ fn pack_values(rows: Matrix<'_>, to: &mut [u16], padded_rows: usize) {
             // SAFETY: both types are 512 bits.
             unsafe {
                 let both: __m512i = transmute(_mm512_cvtne2ps_pbh(values[1], values[0]));
-                store(transmute::<__m512i, __m512bh>(_mm512_permutexvar_epi16(interleaved, both)), to);
+                store(transmute::<__m512i, __m512bh>(_mm512_permutexvar_epi16(order, both)), to);
             }
         }
     }

@@ -99,6 +99,23 @@ pub(crate) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     all
 }
 
+/// The order in which two halves of a register become pairs of numbers of 16 bits.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn interleaved() -> __m512i {
+    const ORDER: [u16; 2 * LANES] = {
+        let (mut order, mut index) = ([0; 2 * LANES], 0);
+        while index < LANES {
+            order[2 * index] = index as u16;
+            order[2 * index + 1] = (LANES + index) as u16;
+            index += 1;
+        }
+        order
+    };
+    // SAFETY: the array has 64 bytes.
+    unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) }
+}
+
 /// Writes `scale * sum`, added to what `epilogue` says, to `lanes` of the 16 elements at `to`. The first of them is in
 /// the column `column` of the output.
 ///

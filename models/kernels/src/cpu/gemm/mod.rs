@@ -12,7 +12,7 @@ mod testing;
 mod view;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::{first_lanes, transposed};
+pub(crate) use avx512::{first_lanes, interleaved, transposed};
 pub(crate) use bfloat16::Bfloat16;
 pub(crate) use library::gemm;
 #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ pub(crate) use small::{PANEL, Panels, has_panels, pack, pack_in_place};
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};
-use bfloat16::RightPanels;
+use bfloat16::PackedFactors;
 
 /// Whether a product of these sizes runs on AMX.
 pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
@@ -31,8 +31,8 @@ pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
 pub(crate) enum RightFactor<'a> {
     /// Packed for AMX.
     Packed(amx::RightPanels<'a>),
-    /// Rounded and packed: the words of a matrix of these sizes.
-    Rounded(Bfloat16, Vec<u32>, [usize; 2]),
+    /// Rounded and packed: one factor.
+    Rounded(PackedFactors),
     /// Not packed: each product packs it.
     Plain(Matrix<'a>),
 }
@@ -50,7 +50,7 @@ impl<'a> RightFactor<'a> {
         // Fewer rows are one task, which a library cuts.
         let bfloat16 = bfloat16.filter(|_| rows >= 2 * amx::PANEL);
         match bfloat16.and_then(|bfloat16| bfloat16.takes(rows, matrix.rows, matrix.columns)) {
-            Some(bfloat16) => Self::Rounded(bfloat16, bfloat16::packed(bfloat16, matrix), sizes),
+            Some(bfloat16) => Self::Rounded(PackedFactors::new(bfloat16, 1, sizes, |_| matrix)),
             None => Self::Plain(matrix),
         }
     }
@@ -59,7 +59,7 @@ impl<'a> RightFactor<'a> {
     /// product packs the factor, which pays only for all rows at once.
     pub(crate) fn rows_at_a_time(&self) -> usize {
         match self {
-            Self::Packed(_) | Self::Rounded(..) => 192,
+            Self::Packed(_) | Self::Rounded(_) => 192,
             Self::Plain(_) => usize::MAX,
         }
     }
@@ -79,9 +79,7 @@ impl<'a> RightFactor<'a> {
     ) {
         match self {
             Self::Packed(panels) => panels.after(left, out, epilogue, 1.0),
-            Self::Rounded(bfloat16, words, sizes) => {
-                RightPanels::new(*bfloat16, words, *sizes).multiply(out, epilogue, 1.0, left);
-            }
+            Self::Rounded(factors) => factors.get(0).multiply(out, epilogue, 1.0, left),
             Self::Plain(matrix) => match small::takes(left.rows, left.columns, matrix.columns) {
                 Some(instructions) if matrix.compact() => {
                     small::multiply(instructions, out, epilogue, 1.0, left, *matrix)

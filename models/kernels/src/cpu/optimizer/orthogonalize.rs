@@ -18,7 +18,7 @@
 //! The squares stay in float32, as rounding them would lose many directions.
 
 use crate::cpu::flex::{self, contiguous, sizes};
-use crate::cpu::gemm::bfloat16::{RightPanels, packed};
+use crate::cpu::gemm::bfloat16::PackedFactors;
 use crate::cpu::gemm::{Bfloat16, Epilogue, Matrix, MatrixMut, is_for_amx, product, unpacked_product};
 use crate::cpu::threads::{Buffer, Chunks, parallel};
 use burn::tensor::Tensor;
@@ -42,12 +42,13 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
         if is_wide { x } else { x.transposed() }
     };
 
-    let transposed = Rounded::new(count, |index| wide(index).transposed());
+    let transposed = rounded(count, |index| wide(index).transposed());
     let mut squares = side.symmetric(|index, rows, out| match &transposed {
         Some(transposed) => {
             let x = wide(index);
             let out = out.block(0..rows.len(), 0..rows.end);
-            transposed.multiply(index, out, x.block(rows, 0..x.columns));
+            let right = transposed.get(index).first_columns(out.columns);
+            right.multiply(out, Epilogue::Overwrite, 1.0, x.block(rows, 0..x.columns));
         }
         None => {
             let x = wide(index);
@@ -69,39 +70,23 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
         let (x, polynomial) = (whole.matrix(data, index), side.matrix(&product_of_all, index));
         if is_wide { (polynomial, x) } else { (x, polynomial.transposed()) }
     };
-    let rounded = Rounded::new(count, |index| factors(index).1);
+    let rounded = rounded(count, |index| factors(index).1);
     let output = whole.filled(|index, rows, out| {
         let (left, right) = factors(index);
         let (left, out) = (left.block(rows, 0..left.columns), MatrixMut::row_major(out, whole.columns));
         match &rounded {
-            Some(rounded) => rounded.multiply(index, out, left),
+            Some(rounded) => rounded.get(index).multiply(out, Epilogue::Overwrite, 1.0, left),
             None => rows_of_product(out, Epilogue::Overwrite, 1.0, left, right),
         }
     });
     flex::wrap(flex::tensor(output, [count, rows, columns]))
 }
 
-/// Right factors of one size, rounded and packed.
-struct Rounded {
-    bfloat16: Bfloat16,
-    words: Vec<Vec<u32>>,
-    sizes: [usize; 2],
-}
-
-impl Rounded {
-    /// The factors that `matrix` gives, if products may be rounded, and these are large enough.
-    fn new<'a>(count: usize, matrix: impl Fn(usize) -> Matrix<'a>) -> Option<Self> {
-        let Matrix { rows, columns, .. } = matrix(0);
-        let bfloat16 = Bfloat16::wanted()?.takes(SMALLEST_CHUNK, rows, columns)?;
-        let words = (0..count).map(|index| packed(bfloat16, matrix(index))).collect();
-        Some(Self { bfloat16, words, sizes: [rows, columns] })
-    }
-
-    /// `out = left * the factor`, with as many of its columns as `out` has.
-    fn multiply(&self, index: usize, out: MatrixMut<'_>, left: Matrix<'_>) {
-        let right = RightPanels::new(self.bfloat16, &self.words[index], self.sizes);
-        right.first_columns(out.columns).multiply(out, Epilogue::Overwrite, 1.0, left);
-    }
+/// The right factors that `matrix` gives, rounded and packed, if products may be rounded, and these are large enough.
+fn rounded<'a>(count: usize, matrix: impl Fn(usize) -> Matrix<'a> + Sync) -> Option<PackedFactors> {
+    let Matrix { rows, columns, .. } = matrix(0);
+    let bfloat16 = Bfloat16::wanted()?.takes(SMALLEST_CHUNK, rows, columns)?;
+    Some(PackedFactors::new(bfloat16, count, [rows, columns], matrix))
 }
 
 /// Matrices of one size, one after the other in memory.

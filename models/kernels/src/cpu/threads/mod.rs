@@ -9,6 +9,7 @@ pub(crate) use shared::{Buffer, Shared};
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 /// Runs `task` for every index below `tasks` on the [pool]. A thread that has finished takes over tasks that a slower
 /// one has not begun, so that the result of a task must not depend on the thread that runs it.
@@ -34,12 +35,21 @@ pub(crate) fn parallel_with<S>(
 /// it is neither zeroed nor returned to the system between them.
 pub(crate) fn with_scratch<R>(length: usize, task: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local!(static KEPT: Cell<Vec<f32>> = const { Cell::new(Vec::new()) });
-    let mut memory = KEPT.take();
+    with_kept(&KEPT, length, task)
+}
+
+/// [`with_scratch`] whose memory is in `kept`: for tasks within others, which need memory of their own.
+pub(crate) fn with_kept<T: Copy + Default + 'static, R>(
+    kept: &'static LocalKey<Cell<Vec<T>>>,
+    length: usize,
+    task: impl FnOnce(&mut [T]) -> R,
+) -> R {
+    let mut memory = kept.take();
     if memory.len() < length {
-        memory = vec![0.0; length];
+        memory = vec![T::default(); length];
     }
     let result = task(&mut memory[..length]);
-    KEPT.set(memory);
+    kept.set(memory);
     result
 }
 

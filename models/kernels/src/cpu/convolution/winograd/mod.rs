@@ -22,6 +22,7 @@ mod transform;
 use super::gathered::SMALLEST_CHUNK;
 use super::{Kernel, Maps};
 use crate::cpu::flex;
+use crate::cpu::gemm::bfloat16::PackedFactors;
 use crate::cpu::gemm::{Bfloat16, Epilogue, Matrix, MatrixMut, gemm, is_for_amx};
 use crate::cpu::simd::LANES;
 use crate::cpu::threads::sums::Sums;
@@ -128,12 +129,13 @@ impl<'a> Tiles<'a> {
     fn filters(&self, weight: &[f32], transposed_wanted: bool) -> (Filters, Option<Filters>) {
         let (values, places) = (self.transformed_taps(weight), self.form.places());
         let sizes @ [inputs, width] = [self.maps.in_channels, self.maps.out_channels];
-        let Some(bfloat16) = self.bfloat16() else { return (Filters::plain(values, sizes), None) };
+        let Some(bfloat16) = self.bfloat16() else { return (Filters::Plain(values, sizes), None) };
         let matrix = |place: usize| Matrix::new(&values[place * inputs * width..], sizes, [width, 1]);
         let transposed = transposed_wanted.then(|| {
-            Filters::rounded(bfloat16, (places, [width, inputs]), |place| matrix(place).transposed())
+            PackedFactors::new(bfloat16, places, [width, inputs], |place| matrix(place).transposed())
         });
-        (Filters::rounded(bfloat16, (places, sizes), matrix), transposed)
+        let filters = PackedFactors::new(bfloat16, places, sizes, matrix);
+        (Filters::Rounded(filters), transposed.map(Filters::Rounded))
     }
 
     /// The transformed filters of a transposed weight, `[out, in]` at each place.
@@ -141,10 +143,10 @@ impl<'a> Tiles<'a> {
         let (values, places) = (self.transformed_taps(weight), self.form.places());
         let sizes @ [width, inputs] = [self.maps.out_channels, self.maps.in_channels];
         match self.bfloat16() {
-            None => Filters::plain(values, sizes),
-            Some(bfloat16) => Filters::rounded(bfloat16, (places, sizes), |place| {
+            None => Filters::Plain(values, sizes),
+            Some(bfloat16) => Filters::Rounded(PackedFactors::new(bfloat16, places, sizes, |place| {
                 Matrix::new(&values[place * width * inputs..], sizes, [inputs, 1])
-            }),
+            })),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) const PANEL: usize = super::small::PANEL;
 pub(crate) const FEW_ROWS: usize = 512;
 
 /// The number of words of a [packed](pack) right factor.
-pub(crate) fn packed_length([inner, columns]: [usize; 2]) -> usize {
+fn packed_length([inner, columns]: [usize; 2]) -> usize {
     inner.div_ceil(2) * columns.next_multiple_of(LANES)
 }
 
@@ -73,27 +73,48 @@ impl<'a> Rounded<'a> {
     }
 }
 
-/// The words of a matrix, packed [in parallel](parallel).
-///
-/// # Panics
-///
-/// If the matrix is not [compact](Matrix::compact).
-pub(crate) fn packed(bfloat16: Bfloat16, matrix: Matrix<'_>) -> Vec<u32> {
-    let sizes = [matrix.rows, matrix.columns];
-    let mut buffer = Buffer::new(packed_length(sizes));
-    let words = buffer.shared();
-    let chunks = Chunks::of(matrix.columns, PANEL).in_groups(PANEL);
-    parallel(chunks.count(), |index| {
-        let columns = chunks.range(index);
-        let sizes = [matrix.rows, columns.len()];
-        // All panels before it have whole vectors.
-        let start = packed_length([matrix.rows, columns.start]);
-        // SAFETY: the panels are disjoint.
-        let words = unsafe { words.slice(start..start + packed_length(sizes)) };
-        pack(bfloat16, matrix.block(0..matrix.rows, columns), words);
-    });
-    // SAFETY: the panels have all columns.
-    unsafe { buffer.written() }
+/// Right factors of one size, rounded and packed, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedFactors {
+    bfloat16: Bfloat16,
+    words: Vec<u32>,
+    sizes: [usize; 2],
+}
+
+impl PackedFactors {
+    /// The `count` factors that `matrix` gives, all of these sizes, packed [in parallel](parallel).
+    ///
+    /// # Panics
+    ///
+    /// If one of them is not [compact](Matrix::compact).
+    pub(crate) fn new<'a>(
+        bfloat16: Bfloat16,
+        count: usize,
+        sizes @ [rows, columns]: [usize; 2],
+        matrix: impl Fn(usize) -> Matrix<'a> + Sync,
+    ) -> Self {
+        let length = packed_length(sizes);
+        let mut buffer = Buffer::new(count * length);
+        let words = buffer.shared();
+        let chunks = Chunks::of(columns, PANEL).in_groups(PANEL);
+        parallel(count * chunks.count(), |task| {
+            let (index, columns) = (task / chunks.count(), chunks.range(task % chunks.count()));
+            // All panels before it have whole vectors.
+            let start = index * length + packed_length([rows, columns.start]);
+            let end = start + packed_length([rows, columns.len()]);
+            // SAFETY: the panels of all factors are disjoint.
+            let words = unsafe { words.slice(start..end) };
+            pack(bfloat16, matrix(index).block(0..rows, columns), words);
+        });
+        // SAFETY: the panels have all columns of all factors, and `pack` wrote all of their words.
+        Self { bfloat16, words: unsafe { buffer.written() }, sizes }
+    }
+
+    /// One of the factors.
+    pub(crate) fn get(&self, index: usize) -> RightPanels<'_> {
+        let length = packed_length(self.sizes);
+        RightPanels::new(self.bfloat16, &self.words[index * length..][..length], self.sizes)
+    }
 }
 
 impl Bfloat16 {

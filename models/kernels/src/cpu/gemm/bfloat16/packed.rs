@@ -4,23 +4,9 @@ use super::super::avx512::LANES;
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::pairs::{self, Pairs};
 use super::{Bfloat16, PANEL, Rounded, kernel, packed_length};
+use crate::cpu::threads::with_kept;
 use std::cell::Cell;
 use std::ops::Range;
-use std::thread::LocalKey;
-
-/// Words that a thread keeps for later products.
-type Kept = LocalKey<Cell<Vec<u32>>>;
-
-/// Runs `task` with `length` words, which hold any values.
-fn with_words<R>(kept: &'static Kept, length: usize, task: impl FnOnce(&mut [u32]) -> R) -> R {
-    let mut words = kept.take();
-    if words.len() < length {
-        words = vec![0; length];
-    }
-    let result = task(&mut words[..length]);
-    kept.set(words);
-    result
-}
 
 /// A right factor, rounded and packed.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +106,7 @@ thread_local! {
 /// Runs `task` with a left factor as pairs.
 fn with_left<R>(bfloat16: Bfloat16, left: Matrix<'_>, task: impl FnOnce(Pairs<'_>) -> R) -> R {
     let (lines, inner) = (left.rows, left.columns.div_ceil(2));
-    with_words(&LEFT, lines * inner, |words| {
+    with_kept(&LEFT, lines * inner, |words| {
         if left.strides().1 == 1 {
             pairs::along(bfloat16, left, words);
             task(Pairs { words, lines, inner, line_stride: inner, inner_stride: 1 })
@@ -145,7 +131,7 @@ pub(crate) fn multiply(
     right: Matrix<'_>,
 ) {
     let sizes = [right.rows, right.columns];
-    with_words(&RIGHT, packed_length(sizes), |words| {
+    with_kept(&RIGHT, packed_length(sizes), |words| {
         pack(bfloat16, right, words);
         RightPanels::new(bfloat16, words, sizes).multiply(out, epilogue, scale, left);
     });
@@ -166,12 +152,12 @@ pub(crate) fn multiply_columns(
     let sizes = [right.rows, right.columns];
     out.assert_product_of([left.columns, left.rows], sizes);
     let (lines, inner) = (left.columns, left.rows.div_ceil(2));
-    with_words(&RIGHT, packed_length(sizes), |words| {
+    with_kept(&RIGHT, packed_length(sizes), |words| {
         for (columns, stride, of_panel) in panels(sizes) {
             pairs::of_columns(bfloat16, right, columns, &mut words[of_panel], stride);
         }
         let right = RightPanels::new(bfloat16, words, sizes);
-        with_words(&LEFT, lines * inner, |words| {
+        with_kept(&LEFT, lines * inner, |words| {
             pairs::of_columns(bfloat16, left, 0..lines, words, lines);
             let left = Pairs { words, lines, inner, line_stride: 1, inner_stride: lines };
             right.multiply_pairs(out, epilogue, 1.0, left);

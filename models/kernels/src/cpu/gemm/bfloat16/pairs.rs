@@ -1,6 +1,6 @@
 //! Factors of products, rounded to bfloat16: two neighbors along the sum share a word, the first one in the lower half.
 
-use super::super::avx512::{LANES, first_lanes, transposed};
+use super::super::avx512::{LANES, first_lanes, interleaved, transposed};
 use super::super::view::Matrix;
 use super::{Bfloat16, Rounded};
 use std::arch::x86_64::*;
@@ -84,23 +84,6 @@ unsafe fn interleave_halves(first: &[u16], second: &[u16], to: &mut [u32]) {
             _mm512_mask_storeu_epi32(to.as_mut_ptr().cast(), first_lanes(to.len()), words);
         }
     }
-}
-
-/// The order in which two halves of a register become pairs.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn interleaved() -> __m512i {
-    const ORDER: [u16; 2 * LANES] = {
-        let (mut order, mut index) = ([0; 2 * LANES], 0);
-        while index < LANES {
-            order[2 * index] = index as u16;
-            order[2 * index + 1] = (LANES + index) as u16;
-            index += 1;
-        }
-        order
-    };
-    // SAFETY: the array has 64 bytes.
-    unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) }
 }
 
 /// Writes the pairs of a matrix whose rows are neighbors in memory, row by row.

@@ -10,8 +10,9 @@
 
 use crate::cpu::gemm::view::{Epilogue, Matrix, MatrixMut};
 use crate::cpu::simd::{Vectors, vectors};
+use crate::cpu::threads::with_kept;
 use std::arch::x86_64::*;
-use std::cell::RefCell;
+use std::cell::Cell;
 
 /// The proof that the CPU has the instructions of this module (AVX2 and FMA).
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ const BLOCK: usize = 6;
 
 thread_local! {
     /// Scratch memory for a group of columns of a right factor whose columns are contiguous.
-    static TRANSPOSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static TRANSPOSED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// # Safety
@@ -64,9 +65,8 @@ pub(super) unsafe fn multiply(
             continue;
         }
         assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
-        TRANSPOSED.with_borrow_mut(|scratch| {
-            let inner = right.rows.next_multiple_of(LANES);
-            scratch.resize(scratch.len().max(inner * GROUP), 0.0);
+        let length = right.rows.next_multiple_of(LANES) * GROUP;
+        with_kept(&TRANSPOSED, length, |scratch| {
             for row in (0..right.rows).step_by(LANES) {
                 for first in (0..range.len()).step_by(LANES) {
                     let start = right.start().wrapping_add((column + first) * column_stride + row);

@@ -11,12 +11,13 @@
 
 use crate::cpu::gemm::avx512::{LANES, first_lanes, transpose, write};
 use crate::cpu::gemm::view::{Epilogue, Matrix, MatrixMut};
+use crate::cpu::threads::with_kept;
 use std::arch::x86_64::*;
-use std::cell::RefCell;
+use std::cell::Cell;
 
 thread_local! {
     /// Scratch memory for a right factor whose rows follow each other.
-    static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static PACKED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// # Safety
@@ -58,10 +59,9 @@ pub(crate) unsafe fn multiply_packed(
     right: Matrix<'_>,
 ) {
     let length = packed_length(right.rows, right.columns);
-    PACKED.with_borrow_mut(|packed| {
-        packed.resize(packed.len().max(length), 0.0);
+    with_kept(&PACKED, length, |packed| {
         // SAFETY: the CPU has AVX-512F.
-        let width = unsafe { pack(right, &mut packed[..length]) };
+        let width = unsafe { pack(right, packed) };
         // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in
         // `packed`.
         unsafe { columns(out, epilogue, scale, left, RightRows::new(packed.as_ptr(), width)) };
