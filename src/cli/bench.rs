@@ -14,6 +14,7 @@ use super::console::Log;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
+use crate::cli::model::named_preset;
 use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::events::EventSink;
