@@ -122,7 +122,8 @@ def arguments():
     parser.add_argument("--results", type=Path, required=True, metavar="FILE", help="JSON lines, one per run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N")
     parser.add_argument("--times", nargs="+", default=["1m", "5m"], metavar="TIME", help="such as 90s, 2m or 1h")
-    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA, metavar="NAME", help=", ".join(DATA))
+    parser.add_argument("--data", nargs="+", choices=DATA, metavar="NAME",
+                        help=f"by default those that are there of {', '.join(DATA)}")
     parser.add_argument("--only", nargs="+", metavar="COLUMN",
                         help=", ".join(COLUMNS) + ", and the variants; by default all of them")
     parser.add_argument("--variants", type=Path, metavar="FILE", help="TOML: NAME = [OPTION, ...] of vitrine train")
@@ -138,13 +139,14 @@ def arguments():
     if taken := set(variants) & set(COLUMNS):
         parser.error(f"{args.variants}: {', '.join(taken)}: a variant needs a name of its own")
     args.variants = {"vitrine": [], **variants}
+    args.data = args.data or [name for name in DATA if (args.folder / name).is_dir()]
     args.only = args.only or [*COLUMNS, *variants]
     if unknown := [who for who in args.only if who not in {*COLUMNS, *variants}]:
         parser.error(f"--only {' '.join(unknown)}: there is no such column")
     if not args.table_only:
         if set(args.only) & set(args.variants) and not args.vitrine:
             parser.error("say with --vitrine where the program is")
-        if missing := [name for name in args.data if not (args.folder / name).is_dir()]:
+        if missing := [name for name in args.data or DATA if not (args.folder / name).is_dir()]:
             parser.error(f"{args.folder}: no {', '.join(missing)} in it; make them with subsets.py")
         args.vitrine = args.vitrine and os.path.abspath(args.vitrine)
     return args

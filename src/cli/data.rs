@@ -96,15 +96,24 @@ impl DataArgs {
     /// # Errors
     /// If it cannot be opened, or the given limit on the size of image files has no effect.
     pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
-        let dataset = self.reopen(data, events)?;
+        let dataset = self.opened(data, events)?;
         if self.file_size.max_file_size.is_some() {
             check_files("--max-file-size", data, &dataset.info)?;
         }
         Ok(dataset)
     }
 
-    /// [`Self::open`] of the data set of an earlier run, whose limit need not have an effect.
+    /// [`Self::open`] of the data set of an earlier run, whose limit and separator need not have an effect.
     pub(super) fn reopen(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
+        match self.opened(data, events) {
+            Err(error) if matches!(error.downcast_ref(), Some(DatasetError::LabelSeparator { .. })) => {
+                Self { label_separator: None, ..self.clone() }.opened(data, events)
+            }
+            opened => opened,
+        }
+    }
+
+    fn opened(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
             download: !self.offline,

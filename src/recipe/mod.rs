@@ -47,7 +47,7 @@ pub struct Recipe {
     pub time_seconds: Option<f64>,
     /// Images per batch.
     pub batch_size: usize,
-    /// Number of batches whose gradients are averaged for one update.
+    /// Number of batches whose gradients are averaged for one update, at most those of an epoch.
     pub accumulate: usize,
     /// Whether the backward pass computes each block again instead of keeping its activations (Chen et al. 2016), which
     /// takes less memory and about a third more computation.

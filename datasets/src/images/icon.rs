@@ -17,13 +17,10 @@ pub(super) fn png(bytes: &[u8]) -> Option<&[u8]> {
     let (last, others) = entries.split_last()?;
     // The decoder prefers the last of equal ones, or else the first.
     let best = others.iter().fold(last, |best, entry| if score(entry) > score(best) { entry } else { best });
-    let number = |place: usize| {
-        let number = u32::from_le_bytes(*best.get(place..)?.first_chunk()?);
-        usize::try_from(number).ok()
-    };
-    let (length, place) = (number(8)?, number(12)?);
-    let image = bytes.get(place..)?;
-    image.starts_with(PNG).then(|| image.get(..length).unwrap_or(image))
+    // Its length, which the decoder does not heed, comes before its place.
+    let place = u32::from_le_bytes(*best.last_chunk()?);
+    let image = bytes.get(usize::try_from(place).ok()?..)?;
+    image.starts_with(PNG).then_some(image)
 }
 
 /// By what the image of an entry is preferred: its bits per pixel, and its number of pixels. A side of 256 pixels is stated as 0.

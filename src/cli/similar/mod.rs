@@ -50,7 +50,7 @@ pub(super) struct Similar {
     model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
-    /// Folder to search in, with its subfolders, or a .npy or .safetensors file that `vitrine embed` wrote.
+    /// Folder to search in, with its subfolders, or a file that `vitrine embed` wrote as npy or safetensors.
     #[arg(long = "in", value_name = "FOLDER")]
     place: PathBuf,
     /// Number of similar images for each image.

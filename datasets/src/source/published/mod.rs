@@ -134,11 +134,13 @@ fn unpack(archive: &Path, folder: &Path) -> Result<(), DatasetError> {
         .prefix(".unpack-")
         .tempdir_in(folder)
         .map_err(DatasetError::write(folder))?;
-    let _unfinished = Unfinished::note(partial.path());
+    let unfinished = Unfinished::note(partial.path());
     let file = File::open(archive).map_err(DatasetError::read(archive))?;
     let mut entries = tar::Archive::new(MultiGzDecoder::new(BufReader::new(file)));
     entries.set_preserve_mtime(false);
     entries.unpack(partial.path()).map_err(DatasetError::read(archive))?;
+    // A signal must not remove what is being moved to its place.
+    drop(unfinished);
     for entry in fs::read_dir(partial.path()).map_err(DatasetError::read(partial.path()))? {
         let entry = entry.map_err(DatasetError::read(partial.path()))?;
         let place = folder.join(entry.file_name());

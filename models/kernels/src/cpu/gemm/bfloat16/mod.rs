@@ -86,7 +86,7 @@ impl PackedFactors {
     ///
     /// # Panics
     ///
-    /// If one of them is not [compact](Matrix::compact).
+    /// If one of them has other sizes or is not [compact](Matrix::compact).
     pub(crate) fn new<'a>(
         bfloat16: Bfloat16,
         count: usize,
@@ -104,7 +104,9 @@ impl PackedFactors {
             let end = start + packed_length([rows, columns.len()]);
             // SAFETY: the panels of all factors are disjoint.
             let words = unsafe { words.slice(start..end) };
-            pack(bfloat16, matrix(index).block(0..rows, columns), words);
+            let matrix = matrix(index);
+            assert_eq!([matrix.rows, matrix.columns], sizes);
+            pack(bfloat16, matrix.block(0..rows, columns), words);
         });
         // SAFETY: the panels have all columns of all factors, and `pack` wrote all of their words.
         Self { bfloat16, words: unsafe { buffer.written() }, sizes }
