@@ -57,6 +57,18 @@ impl Convolution {
         on_bytes.unwrap_or_else(|| vitrine_kernels::convolution(map, self.weight.val(), shape))
     }
 
+    /// The largest of each two by two outputs of [`Self::forward`]: `[batch, rows / 2, columns / 2, out]`.
+    pub(crate) fn forward_halved(&self, map: Tensor<4>) -> Tensor<4> {
+        let (kernel_size, halving) = (self.weight.dims()[2], vitrine_kernels::MaxPool::HALVING);
+        match &self.int8 {
+            Some(_) => vitrine_kernels::max_pool(self.forward(map), halving),
+            None => {
+                let shape = vitrine_kernels::Convolution::same(kernel_size);
+                vitrine_kernels::convolution_max_pool(map, self.weight.val(), shape, halving)
+            }
+        }
+    }
+
     /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.
     pub(crate) fn trace(&self, graph: &mut Graph, name: &str, map: &Value) -> Value {
         graph.within(name, |graph| {

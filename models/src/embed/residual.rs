@@ -123,11 +123,7 @@ impl ResidualStage {
     /// - map: `[batch, rows, columns, in]`
     /// - output: `[batch, rows / 2, columns / 2, out]`
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        let halved = vitrine_kernels::max_pool(
-            self.conv1.forward(map),
-            vitrine_kernels::MaxPool { kernel_size: 2, stride: 2, padding: 0 },
-        );
-        let map = self.norm1.forward_gelu(halved);
+        let map = self.norm1.forward_gelu(self.conv1.forward_halved(map));
         let branch = self.norm2.forward_gelu(self.conv2.forward(map.clone()));
         match &self.gate {
             Some(gate) => map + gate.forward_map(branch),

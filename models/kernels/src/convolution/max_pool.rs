@@ -16,6 +16,11 @@ pub struct MaxPool {
     pub padding: usize,
 }
 
+impl MaxPool {
+    /// The largest of each two by two values, which halves the rows and columns.
+    pub const HALVING: Self = Self { kernel_size: 2, stride: 2, padding: 0 };
+}
+
 /// The largest value under the kernel, for each channel; NaN if a value is NaN. The gradient goes to the first of equal
 /// values.
 ///

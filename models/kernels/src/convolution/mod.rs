@@ -94,6 +94,46 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tenso
     convolution_composed(x, weight, shape)
 }
 
+/// [`max_pool`] of [`convolution`], for which the CPU needs no memory for the map between them if the kernel is 3 by 3, keeps the size of
+/// the map, and the pooling halves it.
+///
+/// # Shapes
+///
+/// Those of the two operations.
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_kernels::{Convolution, MaxPool};
+///
+/// let device = Device::default();
+/// let x = Tensor::<2>::from_floats([[1.0, 2.0, 0.0, 1.0], [3.0, 4.0, 9.0, 5.0]], &device).reshape([1, 2, 4, 1]);
+/// let halve = MaxPool { kernel_size: 2, stride: 2, padding: 0 };
+/// let weight = Tensor::ones([1, 1, 1, 1], &device); // the pixel itself
+/// let y = vitrine_kernels::convolution_max_pool(x, weight, Convolution::same(1), halve);
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [4.0, 9.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn convolution_max_pool(x: Tensor<4>, weight: Tensor<4>, shape: Convolution, pool: MaxPool) -> Tensor<4> {
+    #[cfg(feature = "flex")]
+    if flex::takes(&x) && flex::takes(&weight) && shape == Convolution::same(3) && pool == MaxPool::HALVING {
+        let [.., rows, columns, in_channels] = x.dims();
+        let fused = fused::PooledConvolution::new(x.dims(), weight.dims());
+        if let Some(fused) =
+            fused.filter(|_| rows.min(columns) > 1 && weight.dims()[1..] == [in_channels, 3, 3])
+        {
+            crate::counting::count(&[x.shape().num_elements(), 9, weight.dims()[0]]);
+            return operation::apply(fused, [x.into_dispatch(), weight.into_dispatch()]);
+        }
+    }
+    max_pool(convolution(x, weight, shape), pool)
+}
+
 /// The definition of [`convolution`], in burn's own operations.
 pub fn convolution_composed(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tensor<4> {
     let options = ConvOptions::new([shape.stride; 2], [shape.padding; 2], [1; 2], 1);
@@ -103,7 +143,8 @@ pub fn convolution_composed(x: Tensor<4>, weight: Tensor<4>, shape: Convolution)
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::testing::{assert_derivative, assert_same, assert_same_special};
+    use crate::testing::{assert_derivative, assert_same, assert_same_special, numbers};
+    use burn::tensor::Device;
 
     type ConvolutionFn = fn(Tensor<4>, Tensor<4>, Convolution) -> Tensor<4>;
 
@@ -152,6 +193,89 @@ mod tests {
             run(convolution, nothing, shape),
             |leaf: &[Tensor<1>]| leaf[0].clone() * leaf[1].clone().sum(), // burn's own convolution panics on an empty batch
         );
+    }
+
+    /// A convolution and a pooling that halves its map.
+    fn halved(
+        operation: impl Fn(Tensor<4>, Tensor<4>) -> Tensor<4>,
+        [batch, rows, columns, inputs, outputs]: [usize; 5],
+    ) -> impl Fn(&[Tensor<1>]) -> Tensor<1> {
+        move |leaf| {
+            let x = leaf[0].clone().reshape([batch, rows, columns, inputs]);
+            operation(x, leaf[1].clone().reshape([outputs, inputs, 3, 3])).flatten(0, 3)
+        }
+    }
+
+    /// Sizes for large and small tiles, channels for whole images and for single places at a time, and odd sides.
+    const HALVED: [[usize; 5]; 7] = [
+        [4, 8, 8, 16, 24],
+        [5, 7, 9, 24, 16],
+        [3, 2, 3, 16, 16],
+        [3, 6, 5, 40, 32],
+        [16, 9, 8, 96, 64],
+        [33, 4, 4, 128, 48],
+        [2, 6, 6, 3, 4],
+    ];
+
+    #[test]
+    fn a_pooled_convolution_agrees_with_its_definition() {
+        let definition = |x, weight| {
+            max_pool_composed(convolution_composed(x, weight, Convolution::same(3)), MaxPool::HALVING)
+        };
+        let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
+        for sizes in HALVED {
+            let lengths = lengths(sizes, Convolution::same(3));
+            assert_same(&lengths, halved(fused, sizes), halved(definition, sizes));
+        }
+    }
+
+    #[test]
+    fn a_pooled_convolution_has_the_bits_of_both_operations() {
+        let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
+        let apart = |x, weight| max_pool(convolution(x, weight, Convolution::same(3)), MaxPool::HALVING);
+        for precision in [crate::Precision::Float32, crate::Precision::Bfloat16] {
+            for sizes in HALVED {
+                let results = |operation: &dyn Fn(&[Tensor<1>]) -> Tensor<1>| {
+                    let leaf = |length, seed| {
+                        let values = numbers(length, seed);
+                        Tensor::<1>::from_floats(values.as_slice(), &Device::flex().autodiff()).require_grad()
+                    };
+                    let [x, weight] = lengths(sizes, Convolution::same(3));
+                    let leaves = [leaf(x, 1), leaf(weight, 2)];
+                    precision.during(|| {
+                        let y = operation(&leaves);
+                        let weights = Tensor::from_floats(numbers(y.dims()[0], 3).as_slice(), &y.device());
+                        let gradients = (y.clone() * weights).sum().backward();
+                        let of = |leaf: &Tensor<1>| leaf.grad(&gradients).expect("a gradient").into_data();
+                        [y.into_data(), of(&leaves[0]), of(&leaves[1])]
+                    })
+                };
+                let (found, expected) = (results(&halved(fused, sizes)), results(&halved(apart, sizes)));
+                assert_eq!(found, expected, "{sizes:?}, {precision:?}");
+                let inference = |operation: &dyn Fn(&[Tensor<1>]) -> Tensor<1>| {
+                    let [x, weight] = lengths(sizes, Convolution::same(3));
+                    let leaves = [(x, 1), (weight, 2)].map(|(length, seed)| {
+                        Tensor::<1>::from_floats(numbers(length, seed).as_slice(), &Device::flex())
+                    });
+                    precision.during(|| operation(&leaves)).into_data()
+                };
+                assert_eq!(inference(&halved(fused, sizes)), expected[0], "{sizes:?}, {precision:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pooled_convolution_keeps_nan() {
+        let sizes = [2, 6, 5, 16, 16];
+        let [x, weight] = lengths(sizes, Convolution::same(3));
+        let mut values = numbers(x, 1);
+        values[3] = f32::NAN;
+        let leaf = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex());
+        let leaves = [leaf(&values), leaf(&numbers(weight, 2))];
+        let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
+        let y: Vec<f32> = halved(fused, sizes)(&leaves).into_data().try_into_vec_as().expect("float32");
+        assert!(y[..16].iter().all(|value| value.is_nan()), "{:?}", &y[..16]);
+        assert!(y[y.len() - 16..].iter().all(|value| value.is_finite()));
     }
 
     #[test]

@@ -152,14 +152,7 @@ fn pool_lanes<const N: usize>(
         let first_pixel = kernel.pixel(row, down) * columns;
         for across in tap_columns.clone() {
             let values = x.lanes::<N>(first_pixel + kernel.pixel(column, across), channel);
-            let tap = (down * kernel.size + across) as u32;
-            for lane in 0..N {
-                // Masks of all bits or none: the compiler does not vectorize a choice by a condition.
-                let wins = u32::from(values[lane] > best[lane]) | u32::from(values[lane].is_nan());
-                let mask = wins.wrapping_neg();
-                best[lane] = f32::from_bits(values[lane].to_bits() & mask | best[lane].to_bits() & !mask);
-                taps[lane] = tap & mask | taps[lane] & !mask;
-            }
+            keep_larger((&mut best, &mut taps), *values, (down * kernel.size + across) as u32);
         }
     }
     output[channel..channel + N].copy_from_slice(&best);
@@ -169,6 +162,33 @@ fn pool_lanes<const N: usize>(
             winners[lane] = taps[lane] as u8;
         }
     }
+}
+
+/// Keeps, of `N` channels, the values of a tap that are larger than the best ones so far, or NaN.
+#[inline(always)]
+pub(super) fn keep_larger<const N: usize>(
+    (best, taps): (&mut [f32; N], &mut [u32; N]),
+    values: [f32; N],
+    tap: u32,
+) {
+    for lane in 0..N {
+        // Masks of all bits or none: the compiler does not vectorize a choice by a condition.
+        let wins = u32::from(values[lane] > best[lane]) | u32::from(values[lane].is_nan());
+        let mask = wins.wrapping_neg();
+        best[lane] = f32::from_bits(values[lane].to_bits() & mask | best[lane].to_bits() & !mask);
+        taps[lane] = tap & mask | taps[lane] & !mask;
+    }
+}
+
+/// The gradients of `N` channels where the tap was the largest value, else 0.
+#[inline(always)]
+pub(super) fn of_tap<const N: usize>(gradients: &[f32; N], winners: &[u8; N], tap: u8) -> [f32; N] {
+    let mut kept = [0.0; N];
+    for lane in 0..N {
+        let mask = u32::from(winners[lane] == tap).wrapping_neg();
+        kept[lane] = f32::from_bits(gradients[lane].to_bits() & mask);
+    }
+    kept
 }
 
 /// The gradient of `N` channels of a pixel, from `channel` on.
@@ -186,10 +206,9 @@ fn gather_lanes<const N: usize>(
         for across in kernel.covering(column, columns) {
             let place = down * columns + across;
             let tap = (kernel.tap(down, row) * kernel.size + kernel.tap(across, column)) as u8;
-            let (dy, winners) = (dy.lanes::<N>(place, channel), winners.lanes::<N>(place, channel));
+            let gradients = of_tap::<N>(dy.lanes(place, channel), winners.lanes(place, channel), tap);
             for lane in 0..N {
-                let mask = u32::from(winners[lane] == tap).wrapping_neg();
-                sums[lane] += f32::from_bits(dy[lane].to_bits() & mask);
+                sums[lane] += gradients[lane];
             }
         }
     }

@@ -6,19 +6,21 @@
 mod depthwise;
 mod gathered;
 mod max_pool;
+mod pooled;
 mod sliding;
 mod taps;
 mod winograd;
 
 pub(crate) use depthwise::DepthwiseConvolution;
 pub(crate) use max_pool::MaxPooling;
+pub(crate) use pooled::PooledConvolution;
 pub(crate) use sliding::Kernel;
 
 use super::flex::{contiguous, sizes};
 use super::gemm::Bfloat16;
 use super::operation::Operation;
 use burn::backend::flex::FlexTensor;
-use winograd::{Filters, Tiles};
+use winograd::{Filters, ResultGradients, Tiles};
 
 /// A convolution in which each output channel reads all input channels.
 #[derive(Clone, Debug)]
@@ -54,28 +56,44 @@ impl Operation<2> for FullConvolution {
 
     fn forward_saving(&self, inputs: [FlexTensor; 2], [x_wanted, _]: [bool; 2]) -> (FlexTensor, SavedMaps) {
         let [x, kernels] = inputs.map(contiguous);
-        let maps = Maps::new(self, &x, &kernels);
+        let maps = Maps::new(self, sizes(&x), sizes(&kernels));
         let weight = taps::from_kernels(&kernels);
-        let (output, transposed) = match maps.suit_winograd() {
-            true => Tiles::new(&maps).convolve(x.storage(), weight.storage(), x_wanted),
-            false => (maps.outputs(x.storage(), weight.storage()), None),
+        let (output, transposed) = if maps.suit_winograd() {
+            let convolved = Tiles::new(&maps, false).convolve(x.storage(), weight.storage(), x_wanted, false);
+            (convolved.y, convolved.transposed)
+        } else {
+            (maps.outputs(x.storage(), weight.storage()), None)
         };
         (output, SavedMaps { x, kernels, transposed })
     }
 
     fn backward(self, saved: SavedMaps, dy: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
-        let SavedMaps { x, kernels, transposed } = saved;
-        let maps = Maps::new(&self, &x, &kernels);
+        let maps = Maps::new(&self, sizes(&saved.x), sizes(&saved.kernels));
         let dy = contiguous(dy);
-        let [dx, dweight] = if maps.suit_winograd() {
-            let tiles = Tiles::new(&maps);
-            let from_kernels = || tiles.transposed_filters(taps::transposed_from_kernels(&kernels).storage());
-            let transposed = wanted[0].then(|| transposed.unwrap_or_else(from_kernels));
-            tiles.gradients(x.storage(), transposed, dy.storage(), wanted[1])
-        } else {
-            maps.gradients(x.storage(), taps::from_kernels(&kernels).storage(), dy.storage(), wanted)
-        };
+        if maps.suit_winograd() {
+            return saved.gradients(&Tiles::new(&maps, false), &dy, &[], wanted);
+        }
+        let weight = taps::from_kernels(&saved.kernels);
+        let [dx, dweight] = maps.gradients(saved.x.storage(), weight.storage(), dy.storage(), wanted);
         [dx, dweight.map(|dweight| taps::to_kernels(&dweight, self.kernel.size))]
+    }
+}
+
+impl SavedMaps {
+    /// The `wanted` gradients in tiles, from those of the results. `winners` are the taps of the largest outputs, with pooling.
+    fn gradients(
+        self,
+        tiles: &Tiles<'_>,
+        dy: &FlexTensor,
+        winners: &[u8],
+        wanted: [bool; 2],
+    ) -> [Option<FlexTensor>; 2] {
+        let Self { x, kernels, transposed } = self;
+        let from_kernels = || tiles.transposed_filters(taps::transposed_from_kernels(&kernels).storage());
+        let transposed = wanted[0].then(|| transposed.unwrap_or_else(from_kernels));
+        let of = ResultGradients { dy: dy.storage(), winners };
+        let [dx, dweight] = tiles.gradients(x.storage(), transposed, of, wanted[1]);
+        [dx, dweight.map(|dweight| taps::to_kernels(&dweight, winograd::KERNEL.size))]
     }
 }
 
@@ -97,10 +115,9 @@ struct Maps {
 impl Maps {
     fn new(
         &FullConvolution { kernel, bfloat16 }: &FullConvolution,
-        x: &FlexTensor,
-        kernels: &FlexTensor,
+        [images, rows, columns, in_channels]: [usize; 4],
+        [out_channels, ..]: [usize; 4],
     ) -> Self {
-        let ([images, rows, columns, in_channels], [out_channels, ..]) = (sizes(x), sizes::<4>(kernels));
         let (input, output) = ([rows, columns], [rows, columns].map(|size| kernel.places(size)));
         Self { kernel, bfloat16, images, input, output, in_channels, out_channels }
     }

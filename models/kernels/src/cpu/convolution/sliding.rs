@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// A square kernel. Its places are its positions on the map, in reading order, and its taps are its elements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Kernel {
     /// The number of rows, and of columns.
     pub(crate) size: usize,

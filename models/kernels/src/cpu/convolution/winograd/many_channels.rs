@@ -8,7 +8,7 @@
 //!   y = A^T m A                                a task for each piece
 //! ```
 
-use super::{Factor, Filters, MatrixMut, Tiles, plane};
+use super::{Factor, Filters, MatrixMut, ResultGradients, SharedResults, Tiles, plane};
 use crate::cpu::flex;
 use crate::cpu::gemm::{Epilogue, unpacked_product};
 use crate::cpu::simd::LANES;
@@ -126,13 +126,9 @@ impl Tiles<'_> {
         }
     }
 
-    /// The convolution's outputs.
-    pub(super) fn convolve_by_place(&self, x: &[f32], filters: &Filters) -> FlexTensor {
-        let maps = self.maps;
-        let (inputs, width) = (maps.in_channels, maps.out_channels);
-        let output = maps.places() * width;
-        let mut data = Buffer::new(maps.images * output);
-        let outputs = data.shared();
+    /// Writes the convolution's results.
+    pub(super) fn convolve_by_place(&self, x: &[f32], filters: &Filters, results: SharedResults<'_>) {
+        let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
         self.for_each_block(|block| {
             self.transform_block(block, x);
             parallel(self.form.places(), |place| {
@@ -146,20 +142,11 @@ impl Tiles<'_> {
                 }
             });
             block.for_each_piece(|piece, images| {
-                // SAFETY: this task alone has this piece, and the outputs of its images.
-                let (m, y) = unsafe {
-                    (block.factor(&piece, 1), outputs.slice(images.start * output..images.end * output))
-                };
-                let tiles = block.tiles(&piece);
-                for tile in 0..tiles {
-                    let outputs = self.outputs(tile);
-                    (self.form.write_outputs)(&m[tile * width..], plane(tiles, width), width, &outputs, y);
-                }
+                // SAFETY: this task alone has this piece, and the results of its images.
+                let (m, mut results) = unsafe { (block.factor(&piece, 1), results.of(&images)) };
+                self.write_results(m, 0..block.tiles(&piece), &mut results);
             });
         });
-        // SAFETY: the tiles of each piece cover the outputs of its images, and the pieces of all blocks cover all images.
-        let outputs = unsafe { data.written() };
-        flex::tensor(outputs, [maps.images, maps.output[0], maps.output[1], width])
     }
 
     /// `v` of a block.
@@ -173,16 +160,12 @@ impl Tiles<'_> {
     }
 
     /// `dm` of a block.
-    fn transform_gradients_of_block(&self, block: &Block<'_>, dy: &[f32]) {
-        let output = self.maps.places() * self.maps.out_channels;
+    fn transform_gradients_of_block(&self, block: &Block<'_>, of: ResultGradients<'_>) {
+        let result = self.result_of_image();
         block.for_each_piece(|piece, images| {
             // SAFETY: this task alone has this piece.
             let dm = unsafe { block.factor(&piece, 1) };
-            self.transform_gradients(
-                &dy[images.start * output..images.end * output],
-                0..block.tiles(&piece),
-                dm,
-            );
+            self.transform_gradients(of.of(&images, result), 0..block.tiles(&piece), dm);
         });
     }
 
@@ -191,7 +174,7 @@ impl Tiles<'_> {
         &self,
         x: &[f32],
         filters: Option<&Filters>,
-        dy: &[f32],
+        of: ResultGradients<'_>,
         weight_wanted: bool,
     ) -> [Option<FlexTensor>; 2] {
         let maps = self.maps;
@@ -204,7 +187,7 @@ impl Tiles<'_> {
             if weight_wanted {
                 self.transform_block(block, x);
             }
-            self.transform_gradients_of_block(block, dy);
+            self.transform_gradients_of_block(block, of);
             parallel(self.form.places(), |place| {
                 // SAFETY: this task alone has this place.
                 let mut du =

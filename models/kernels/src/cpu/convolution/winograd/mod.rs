@@ -33,6 +33,9 @@ pub(super) use filters::Filters;
 use std::ops::Range;
 use transform::{Form, MOST_PIXELS, four, two};
 
+/// The kernel of convolutions in tiles.
+pub(super) const KERNEL: Kernel = Kernel { size: 3, stride: 1, padding: 1 };
+
 /// The number of values of transformed tiles that fit into the second-level cache next to the filters in use.
 const CACHED: usize = 192 * 1024;
 
@@ -44,8 +47,7 @@ impl Maps {
     /// by half, there is an image for every thread, and AMX does not take the product, which it computes in less time than the
     /// sums here cost.
     pub(super) fn suit_winograd(&self) -> bool {
-        let Kernel { size, stride, padding } = self.kernel;
-        (size, stride, padding) == (3, 1, 1)
+        self.kernel == KERNEL
             && [self.in_channels, self.out_channels]
                 .iter()
                 .all(|&channels| channels >= LANES && channels.is_multiple_of(LANES / 2))
@@ -67,7 +69,7 @@ fn place_mut(data: &mut [f32], place: usize, count: usize, channels: usize) -> M
 }
 
 /// The channels of the pixels at `offsets`, and `outside` for those outside the map.
-fn slices<'a>(map: &'a [f32], offsets: Offsets, outside: &'a [f32]) -> [&'a [f32]; MOST_PIXELS] {
+fn slices<'a, T>(map: &'a [T], offsets: Offsets, outside: &'a [T]) -> [&'a [T]; MOST_PIXELS] {
     offsets.map(|offset| offset.map_or(outside, |start| &map[start..start + outside.len()]))
 }
 
@@ -75,16 +77,94 @@ fn slices<'a>(map: &'a [f32], offsets: Offsets, outside: &'a [f32]) -> [&'a [f32
 pub(super) struct Tiles<'a> {
     maps: &'a Maps,
     form: &'static Form,
+    /// Whether the result is the largest of each two by two outputs.
+    pooled: bool,
+}
+
+/// The result of a convolution.
+pub(super) struct Convolved {
+    pub(super) y: FlexTensor,
+    /// For each of the largest outputs, its tap, if that is wanted.
+    pub(super) winners: Vec<u8>,
+    /// The transposed filters for the [gradients](Tiles::gradients), if they are wanted and at hand.
+    pub(super) transposed: Option<Filters>,
+}
+
+/// The gradients of a convolution's results.
+#[derive(Clone, Copy)]
+pub(super) struct ResultGradients<'a> {
+    pub(super) dy: &'a [f32],
+    /// For each of the largest outputs, its tap; nothing without pooling.
+    pub(super) winners: &'a [u8],
+}
+
+/// Results to write, and the taps of the largest outputs, unless the memory for these is empty.
+struct Results<'a> {
+    y: &'a mut [f32],
+    winners: &'a mut [u8],
+}
+
+/// Memory for the results of all images, of which each task writes those of some.
+#[derive(Clone, Copy)]
+struct SharedResults<'a> {
+    y: Shared<'a>,
+    winners: Shared<'a, u8>,
+    /// The results of an image.
+    image: usize,
+}
+
+impl<'a> SharedResults<'a> {
+    /// The results of some images.
+    ///
+    /// # Safety
+    ///
+    /// While they are in use, no other task may use the results of these images.
+    unsafe fn of(&self, images: &Range<usize>) -> Results<'a> {
+        let range = images.start * self.image..images.end * self.image;
+        let kept = if self.winners.len() == 0 { 0..0 } else { range.clone() };
+        // SAFETY: as the caller promises.
+        unsafe { Results { y: self.y.slice(range), winners: self.winners.slice(kept) } }
+    }
+}
+
+impl<'a> ResultGradients<'a> {
+    /// Those of some images, each with `image` results.
+    fn of(self, images: &Range<usize>, image: usize) -> Self {
+        let range = images.start * image..images.end * image;
+        let winners = if self.winners.is_empty() { self.winners } else { &self.winners[range.clone()] };
+        Self { dy: &self.dy[range], winners }
+    }
+}
+
+/// Where a tile is on a map: a square of `size` by `size` pixels that begins `before` pixels above and to the left of `step` times the
+/// tile's place in the grid.
+struct Window {
+    size: usize,
+    before: usize,
+    step: usize,
+    /// Rows and columns.
+    map: [usize; 2],
+    channels: usize,
 }
 
 /// Offsets of pixels of a tile, row by row; `None` for pixels outside the map. The tile may have fewer.
 type Offsets = [Option<usize>; MOST_PIXELS];
 
 impl<'a> Tiles<'a> {
-    /// In the tiles that need the fewest multiplications.
-    pub(super) fn new(maps: &'a Maps) -> Self {
-        let [two, four] = [&two::FORM, &four::FORM].map(|form| Self { maps, form });
+    /// In the tiles that need the fewest multiplications, either all outputs or the largest of each two by two.
+    pub(super) fn new(maps: &'a Maps, pooled: bool) -> Self {
+        let [two, four] = [&two::FORM, &four::FORM].map(|form| Self { maps, form, pooled });
         if four.multiplications() < two.multiplications() { four } else { two }
+    }
+
+    /// The rows and columns of the result.
+    fn result(&self) -> [usize; 2] {
+        if self.pooled { self.maps.output.map(|size| size / 2) } else { self.maps.output }
+    }
+
+    /// The values of the result for an image.
+    fn result_of_image(&self) -> usize {
+        self.result().iter().product::<usize>() * self.maps.out_channels
     }
 
     /// The multiplications for an image, one channel, and one filter.
@@ -161,12 +241,12 @@ impl<'a> Tiles<'a> {
         unsafe { filters.written() }
     }
 
-    /// The offsets of the pixels of a tile, `size` by `size` pixels that begin `before` pixels above and to the left of
-    /// the tile's outputs.
-    fn offsets(&self, tile: usize, [size, before]: [usize; 2], channels: usize) -> Offsets {
-        let ([rows, columns], [tile_rows, tile_columns]) = (self.maps.output, self.grid());
+    /// The offsets of the pixels of a tile.
+    fn offsets(&self, tile: usize, window: &Window) -> Offsets {
+        let &Window { size, before, step, map: [rows, columns], channels } = window;
+        let [tile_rows, tile_columns] = self.grid();
         let (image, tile) = (tile / (tile_rows * tile_columns), tile % (tile_rows * tile_columns));
-        let [top, left] = [tile / tile_columns, tile % tile_columns].map(|place| place * self.form.side);
+        let [top, left] = [tile / tile_columns, tile % tile_columns].map(|place| place * step);
         let inside = |start: usize, index: usize, end: usize| {
             (start + index).checked_sub(before).filter(|&place| place < end)
         };
@@ -183,12 +263,20 @@ impl<'a> Tiles<'a> {
 
     /// The offsets of the pixels that a tile reads.
     fn inputs(&self, tile: usize) -> Offsets {
-        self.offsets(tile, [self.form.reach(), 1], self.maps.in_channels)
+        let (size, step) = (self.form.reach(), self.form.side);
+        let &Maps { input: map, in_channels: channels, .. } = self.maps;
+        self.offsets(tile, &Window { size, before: 1, step, map, channels })
     }
 
-    /// The offsets of the outputs that a tile writes.
-    fn outputs(&self, tile: usize) -> Offsets {
-        self.offsets(tile, [self.form.side, 0], self.maps.out_channels)
+    /// The offsets of the results that a tile writes.
+    fn results(&self, tile: usize) -> Offsets {
+        let (size, map) = (self.results_of_row(), self.result());
+        self.offsets(tile, &Window { size, before: 0, step: size, map, channels: self.maps.out_channels })
+    }
+
+    /// The results in a row of a tile.
+    fn results_of_row(&self) -> usize {
+        if self.pooled { self.form.side / 2 } else { self.form.side }
     }
 
     /// One place of `count` transformed tiles: `[count, channels]`.
@@ -218,63 +306,85 @@ impl<'a> Tiles<'a> {
     }
 
     /// `dm`: the transformed gradients of the outputs of some tiles.
-    fn transform_gradients(&self, dy: &[f32], tiles: Range<usize>, dm: &mut [f32]) {
-        let (width, bfloat16) = (self.maps.out_channels, self.bfloat16());
-        let (plane, outside) = (plane(tiles.len(), width), vec![0.0; width]);
-        let count = self.form.side * self.form.side;
+    fn transform_gradients(&self, of: ResultGradients<'_>, tiles: Range<usize>, dm: &mut [f32]) {
+        let (width, form, bfloat16) = (self.maps.out_channels, self.form, self.bfloat16());
+        let (plane, outside, no_taps) = (plane(tiles.len(), width), vec![0.0; width], vec![0; width]);
+        let count = self.results_of_row() * self.results_of_row();
         for (index, tile) in tiles.enumerate() {
-            let outputs = slices(dy, self.outputs(tile), &outside);
-            let outputs = &outputs[..count];
-            match bfloat16 {
-                None => (self.form.transform_gradients)(outputs, &mut dm[index * width..], plane),
-                Some(bfloat16) => {
-                    (self.form.round_gradients)(
-                        bfloat16,
-                        outputs,
-                        &mut as_halves(dm)[index * width..],
-                        2 * plane,
-                    );
+            let (offsets, first) = (self.results(tile), index * width);
+            let gradients = &slices(of.dy, offsets, &outside)[..count];
+            match (self.pooled, bfloat16) {
+                (false, None) => (form.transform_gradients)(gradients, &mut dm[first..], plane),
+                (false, Some(bfloat16)) => {
+                    (form.round_gradients)(bfloat16, gradients, &mut as_halves(dm)[first..], 2 * plane);
+                }
+                (true, None) => {
+                    let winners = &slices(of.winners, offsets, &no_taps)[..count];
+                    (form.transform_largest)((gradients, winners), &mut dm[first..], plane);
+                }
+                (true, Some(bfloat16)) => {
+                    let winners = &slices(of.winners, offsets, &no_taps)[..count];
+                    let dm = &mut as_halves(dm)[first..];
+                    (form.round_largest)(bfloat16, (gradients, winners), dm, 2 * plane);
                 }
             }
         }
     }
 
-    /// The convolution's outputs, and, if they are wanted and at hand, the transposed filters for the [`gradients`](Self::gradients).
+    /// Writes the results of some tiles from their products.
+    fn write_results(&self, m: &[f32], tiles: Range<usize>, results: &mut Results<'_>) {
+        let width = self.maps.out_channels;
+        let plane = plane(tiles.len(), width);
+        for (index, tile) in tiles.enumerate() {
+            let (products, offsets) = (&m[index * width..], self.results(tile));
+            match self.pooled {
+                false => (self.form.write_outputs)(products, plane, width, &offsets, results.y),
+                true => {
+                    let results = (&mut *results.y, &mut *results.winners);
+                    (self.form.write_largest)(products, plane, width, &offsets, results);
+                }
+            }
+        }
+    }
+
+    /// The convolution's results. The taps of the largest outputs are kept with `winners_wanted`.
     pub(super) fn convolve(
         &self,
         x: &[f32],
         weight: &[f32],
         transposed_wanted: bool,
-    ) -> (FlexTensor, Option<Filters>) {
+        winners_wanted: bool,
+    ) -> Convolved {
         let (filters, transposed) = self.filters(weight, transposed_wanted);
-        let outputs = match self.has_many_channels() {
-            true => self.convolve_by_place(x, &filters),
-            false => self.convolve_by_image(x, &filters),
-        };
-        (outputs, transposed)
+        let image = self.result_of_image();
+        let mut y = Buffer::new(self.maps.images * image);
+        let mut winners = Buffer::new(if winners_wanted { self.maps.images * image } else { 0 });
+        let results = SharedResults { y: y.shared(), winners: winners.shared(), image };
+        match self.has_many_channels() {
+            true => self.convolve_by_place(x, &filters, results),
+            false => self.convolve_by_image(x, &filters, results),
+        }
+        let [rows, columns] = self.result();
+        // SAFETY: the tiles of an image cover its results, and both functions write those of all images.
+        let (y, winners) = unsafe { (y.written(), winners.written()) };
+        let y = flex::tensor(y, [self.maps.images, rows, columns, self.maps.out_channels]);
+        Convolved { y, winners, transposed }
     }
 
-    fn convolve_by_image(&self, x: &[f32], filters: &Filters) -> FlexTensor {
-        let maps = self.maps;
-        let width = maps.out_channels;
-        let (image, output) = (maps.image(), maps.places() * width);
-        let mut data = Buffer::new(maps.images * output);
-        let outputs = data.shared();
-        let chunks = Chunks::new(maps.images, 1);
+    fn convolve_by_image(&self, x: &[f32], filters: &Filters, results: SharedResults<'_>) {
+        let image = self.maps.image();
+        let chunks = Chunks::new(self.maps.images, 1);
         parallel(chunks.count(), |index| {
             let images = chunks.range(index);
             let x = &x[images.start * image..images.end * image];
-            // SAFETY: the chunks are disjoint, and with them the outputs of their images.
-            let y = unsafe { outputs.slice(images.start * output..images.end * output) };
-            self.convolve_images(x, filters, self.count(images.len()), y);
+            // SAFETY: the chunks are disjoint, and with them their images.
+            let results = unsafe { results.of(&images) };
+            self.convolve_images(x, filters, self.count(images.len()), results);
         });
-        // SAFETY: the tiles of each chunk cover the outputs of its images, and the chunks cover all images.
-        let outputs = unsafe { data.written() };
-        flex::tensor(outputs, [maps.images, maps.output[0], maps.output[1], width])
     }
 
-    /// The outputs of the images that `x` and `y` hold, which have `tile_count` tiles.
-    fn convolve_images(&self, x: &[f32], filters: &Filters, tile_count: usize, y: &mut [f32]) {
+    /// The results of the images that `x` holds, which have `tile_count` tiles.
+    fn convolve_images(&self, x: &[f32], filters: &Filters, tile_count: usize, mut results: Results<'_>) {
         let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
         let most = self.at_a_time(CACHED).min(tile_count);
         self.with_memory(most, |v, m| {
@@ -285,10 +395,7 @@ impl<'a> Tiles<'a> {
                     let (v, m) = (self.place(v, index, count, inputs), place_mut(m, index, count, width));
                     filters.multiply(index, m, v, |m, v, u| gemm(m, Epilogue::Overwrite, 1.0, v, u, false));
                 }
-                for (index, tile) in tiles.enumerate() {
-                    let products = &m[index * width..];
-                    (self.form.write_outputs)(products, plane(count, width), width, &self.outputs(tile), y);
-                }
+                self.write_results(m, tiles, &mut results);
             }
         });
     }
@@ -298,15 +405,15 @@ impl<'a> Tiles<'a> {
         &self,
         x: &[f32],
         transposed: Option<Filters>,
-        dy: &[f32],
+        of: ResultGradients<'_>,
         weight_wanted: bool,
     ) -> [Option<FlexTensor>; 2] {
         let maps = self.maps;
         let (inputs, width) = (maps.in_channels, maps.out_channels);
-        let (image, output) = (maps.image(), maps.places() * width);
+        let (image, result) = (maps.image(), self.result_of_image());
         let (filters, x_wanted) = (transposed.as_ref(), transposed.is_some());
         if self.has_many_channels() {
-            return self.gradients_by_place(x, filters, dy, weight_wanted);
+            return self.gradients_by_place(x, filters, of, weight_wanted);
         }
         // Whole images, so that no two tasks add to the same pixel.
         let chunks = Chunks::few(maps.images, SMALLEST_CHUNK.div_ceil(maps.places().max(1)));
@@ -317,12 +424,12 @@ impl<'a> Tiles<'a> {
             parallel(chunks.count(), |index| {
                 let images = chunks.range(index);
                 let x = &x[images.start * image..images.end * image];
-                let dy = &dy[images.start * output..images.end * output];
+                let of = of.of(&images, result);
                 // SAFETY: the chunks are disjoint, and with them their images.
                 let dx = x_wanted.then(|| unsafe { dx.slice(images.start * image..images.end * image) });
                 // SAFETY: each chunk has its own sums.
                 let dweight = weight_wanted.then(|| unsafe { dweight.part(index) });
-                self.write_gradients(x, dy, filters.zip(dx), dweight);
+                self.write_gradients((x, images.len()), of, filters.zip(dx), dweight);
             });
         }
         let shape = [maps.images, maps.input[0], maps.input[1], inputs];
@@ -333,16 +440,16 @@ impl<'a> Tiles<'a> {
         [dx, dweight]
     }
 
-    /// The gradients of the images that `x`, `dy` and `dx` hold; for dx, the transposed filters are needed.
+    /// The gradients of so many images, which `x`, `of` and `dx` hold; for dx, the transposed filters are needed.
     fn write_gradients(
         &self,
-        x: &[f32],
-        dy: &[f32],
+        (x, images): (&[f32], usize),
+        of: ResultGradients<'_>,
         mut dx: Option<(&Filters, &mut [f32])>,
         dweight: Option<&mut [f32]>,
     ) {
         let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
-        let tile_count = self.count(dy.len() / (self.maps.places() * width).max(1));
+        let tile_count = self.count(images);
         let most = self.at_a_time(CACHED_BACKWARD).min(tile_count).max(1);
         let mut du = vec![0.0; if dweight.is_some() { self.form.places() * inputs * width } else { 0 }];
         if let Some((_, dx)) = &mut dx {
@@ -351,7 +458,7 @@ impl<'a> Tiles<'a> {
         // The memory of v holds the gradient of v afterwards.
         self.with_memory(most, |v, dm| {
             for tiles in Chunks::of(tile_count, most).ranges_after(0) {
-                self.transform_gradients(dy, tiles.clone(), dm);
+                self.transform_gradients(of, tiles.clone(), dm);
                 if dweight.is_some() {
                     self.transform(x, tiles.clone(), v);
                     self.add_to_du(v, dm, tiles.len(), &mut du);
@@ -412,25 +519,22 @@ mod tests {
     fn maps_that_larger_tiles_fill_badly_have_small_ones() {
         let side = |side: usize| {
             let (input, output) = ([side; 2], [side; 2]);
-            let kernel = Kernel { size: 3, stride: 1, padding: 1 };
-            Tiles::new(&Maps {
-                kernel,
+            let maps = Maps {
+                kernel: KERNEL,
                 bfloat16: None,
                 images: 1,
                 input,
                 output,
                 in_channels: 16,
                 out_channels: 16,
-            })
-            .form
-            .side
+            };
+            Tiles::new(&maps, false).form.side
         };
         assert_eq!([2, 5, 6, 7, 8, 12, 32].map(side), [2, 2, 2, 4, 4, 4, 4]);
     }
 
     #[test]
     fn tiles_agree_with_products_of_all_taps() {
-        let kernel = Kernel { size: 3, stride: 1, padding: 1 };
         for [images, rows, columns, inputs, outputs] in [
             [2, 8, 8, 32, 48],
             [3, 5, 7, 16, 16],
@@ -443,7 +547,7 @@ mod tests {
             [4, 8, 8, 40, 24],
         ] {
             let maps = Maps {
-                kernel,
+                kernel: KERNEL,
                 bfloat16: None,
                 images,
                 input: [rows, columns],
@@ -470,13 +574,15 @@ mod tests {
                 (&rounded, &two::FORM, 0.01),
                 (&rounded, &four::FORM, 0.03),
             ] {
-                let (tiles, case) = (Tiles { maps, form }, format!("{maps:?}, {}", form.side));
-                let (found, of_forward_pass) = tiles.convolve(&x, &weight, true);
-                assert_close(&found, &outputs, bound, &case);
-                let transposed = of_forward_pass.unwrap_or_else(|| tiles.transposed_filters(&transposed));
+                let (tiles, case) = (Tiles { maps, form, pooled: false }, format!("{maps:?}, {}", form.side));
+                let convolved = tiles.convolve(&x, &weight, true, false);
+                assert_close(&convolved.y, &outputs, bound, &case);
+                let transposed = || tiles.transposed_filters(&transposed);
+                let transposed = convolved.transposed.unwrap_or_else(transposed);
+                let of = ResultGradients { dy: &dy, winners: &[] };
                 for wanted in [[true, true], [true, false], [false, true]] {
                     let transposed = wanted[0].then(|| transposed.clone());
-                    let found = tiles.gradients(&x, transposed, &dy, wanted[1]);
+                    let found = tiles.gradients(&x, transposed, of, wanted[1]);
                     for ((found, expected), wanted) in found.iter().zip(&gradients).zip(wanted) {
                         assert_eq!(found.is_some(), wanted);
                         if let (Some(found), Some(expected)) = (found, expected) {

@@ -1,6 +1,7 @@
 //! The transforms of Winograd's convolution: pixels, taps and products of one tile to and fro, [`LANES`] channels at a
 //! time in registers.
 
+use super::super::max_pool::{keep_larger, of_tap};
 use crate::cpu::gemm::Bfloat16;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::gemm::bfloat16::halves;
@@ -28,6 +29,9 @@ type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
 /// While it runs, no other task may read or write these elements of what it writes.
 type TapTransform = unsafe fn(&[f32], usize, Range<usize>, Shared<'_>);
 
+/// The largest of each two by two outputs: the largest values, row by row, and the tap of each.
+pub(super) type Largest<'a> = (&'a [&'a [f32]], &'a [&'a [u8]]);
+
 /// The transforms for tiles of one size. Pixels and gradients that are read are slices of whole channels; those that are
 /// written are offsets, `None` for places outside the map. The places of a transformed tile are `plane` elements apart.
 pub(super) struct Form {
@@ -46,8 +50,14 @@ pub(super) struct Form {
     pub(super) round_pixels: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
     /// [`transform_gradients`](Self::transform_gradients), rounded to bfloat16.
     pub(super) round_gradients: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
+    /// [`transform_gradients`](Self::transform_gradients), from the gradients of the largest of each two by two outputs.
+    pub(super) transform_largest: fn(Largest<'_>, &mut [f32], usize),
+    /// [`transform_largest`](Self::transform_largest), rounded to bfloat16.
+    pub(super) round_largest: fn(Bfloat16, Largest<'_>, &mut [u16], usize),
     /// `A^T m A`, from the products to the outputs.
     pub(super) write_outputs: TransformBack,
+    /// From the products to the largest of each two by two outputs, and their taps, unless the memory for these is empty.
+    pub(super) write_largest: fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8])),
     /// Adds `B dv B^T` to the gradients of the pixels.
     pub(super) add_to_pixels: TransformBack,
 }
@@ -120,6 +130,29 @@ fn plus<const FMA: bool>(mut a: Lanes, factor: f32, b: Lanes) -> Lanes {
 #[inline(always)]
 fn lanes(pixel: &[f32], channel: usize) -> Lanes {
     *pixel[channel..].first_chunk().expect("channels in whole vectors")
+}
+
+/// [`LANES`] channels of the gradient of an output of a tile of `side` by `side`, of which the largest of each two by two have one.
+#[inline(always)]
+fn of_largest((gradients, winners): Largest<'_>, side: usize, output: usize, channel: usize) -> Lanes {
+    let (row, column) = (output / side, output % side);
+    let place = row / 2 * (side / 2) + column / 2;
+    let winners = winners[place][channel..].first_chunk().expect("channels in whole vectors");
+    of_tap::<LANES>(&lanes(gradients[place], channel), winners, (row % 2 * 2 + column % 2) as u8)
+}
+
+/// The largest of four outputs, of two rows, and its tap.
+#[inline(always)]
+fn largest(outputs: [Lanes; 4]) -> (Lanes, [u8; LANES]) {
+    let (mut best, mut taps) = ([f32::NEG_INFINITY; LANES], [0; LANES]);
+    for (tap, values) in (0..).zip(outputs) {
+        keep_larger((&mut best, &mut taps), values, tap);
+    }
+    let mut winners = [0; LANES];
+    for lane in 0..LANES {
+        winners[lane] = taps[lane] as u8;
+    }
+    (best, winners)
 }
 
 /// The matrix of a transform, for one column. A type and not a function as a value, because that is called through `Fn::call`, which is
@@ -212,7 +245,10 @@ macro_rules! form {
             transform_gradients,
             round_pixels,
             round_gradients,
+            transform_largest,
+            round_largest,
             write_outputs,
+            write_largest,
             add_to_pixels,
         };
 
@@ -239,6 +275,15 @@ macro_rules! form {
             fn round_gradients(outputs: &[&[f32]], dm: &mut [u16], plane: usize) {
                 for (channel, _) in vectors(outputs[0].len()) {
                     both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs[output], channel), |place, value| {
+                        dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
+                    });
+                }
+            }
+
+            fn round_largest(gradients: Largest<'_>, dm: &mut [u16], plane: usize) {
+                for (channel, _) in vectors(gradients.0[0].len()) {
+                    let output = |output: usize| of_largest(gradients, $side, output, channel);
+                    both_ways::<OfOutputs, FMA, _, _>(output, |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
                     });
                 }
@@ -284,6 +329,15 @@ macro_rules! form {
                 }
             }
 
+            fn transform_largest(gradients: Largest<'_>, dm: &mut [f32], plane: usize) {
+                for (channel, _) in vectors(gradients.0[0].len()) {
+                    let output = |output: usize| of_largest(gradients, $side, output, channel);
+                    both_ways::<OfOutputs, FMA, _, _>(output, |place, value| {
+                        dm[place * plane + channel..][..LANES].copy_from_slice(&value);
+                    });
+                }
+            }
+
             fn write_outputs(m: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], y: &mut [f32]) {
                 for (channel, _) in vectors(channels) {
                     both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
@@ -291,6 +345,33 @@ macro_rules! form {
                             y[start + channel..][..LANES].copy_from_slice(&value);
                         }
                     });
+                }
+            }
+
+            fn write_largest(
+                m: &[f32],
+                plane: usize,
+                channels: usize,
+                offsets: &[Option<usize>],
+                of_all: (&mut [f32], &mut [u8]),
+            ) {
+                let (y, winners) = of_all;
+                for (channel, _) in vectors(channels) {
+                    let mut outputs = [ZERO; $side * $side];
+                    both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
+                        outputs[output] = value;
+                    });
+                    for (place, offset) in offsets[..$side * $side / 4].iter().enumerate() {
+                        let Some(start) = offset else { continue };
+                        let first = place / ($side / 2) * 2 * $side + place % ($side / 2) * 2;
+                        let next_row = first + $side;
+                        let (values, taps) =
+                            largest([outputs[first], outputs[first + 1], outputs[next_row], outputs[next_row + 1]]);
+                        y[start + channel..][..LANES].copy_from_slice(&values);
+                        if !winners.is_empty() {
+                            winners[start + channel..][..LANES].copy_from_slice(&taps);
+                        }
+                    }
                 }
             }
 
