@@ -21,6 +21,9 @@ const ZERO: Lanes = [0.0; LANES];
 /// A transform of one tile from its places, `plane` elements apart, for so many channels, to offsets of a map.
 type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
 
+/// The same to offsets of the largest of each two by two outputs, and of their taps.
+type TransformToLargest = fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8]));
+
 /// A transform from the values of a weight or of its transformed filters, of which each place has so many elements, to
 /// those of the other, for a range of these elements in whole vectors.
 ///
@@ -57,7 +60,7 @@ pub(super) struct Form {
     /// `A^T m A`, from the products to the outputs.
     pub(super) write_outputs: TransformBack,
     /// From the products to the largest of each two by two outputs, and their taps, unless the memory for these is empty.
-    pub(super) write_largest: fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8])),
+    pub(super) write_largest: TransformToLargest,
     /// Adds `B dv B^T` to the gradients of the pixels.
     pub(super) add_to_pixels: TransformBack,
 }
@@ -139,6 +142,13 @@ fn of_largest((gradients, winners): Largest<'_>, side: usize, output: usize, cha
     let place = row / 2 * (side / 2) + column / 2;
     let winners = winners[place][channel..].first_chunk().expect("channels in whole vectors");
     of_tap::<LANES>(&lanes(gradients[place], channel), winners, (row % 2 * 2 + column % 2) as u8)
+}
+
+/// The first of the two by two outputs of a tile of `side` by `side` of which the largest has this place.
+#[inline(always)]
+fn first_of_two_by_two(place: usize, side: usize) -> usize {
+    let (row, column) = (place / (side / 2), place % (side / 2));
+    2 * row * side + 2 * column
 }
 
 /// The largest of four outputs, of two rows, and its tap.
@@ -363,7 +373,7 @@ macro_rules! form {
                     });
                     for (place, offset) in offsets[..$side * $side / 4].iter().enumerate() {
                         let Some(start) = offset else { continue };
-                        let first = place / ($side / 2) * 2 * $side + place % ($side / 2) * 2;
+                        let first = first_of_two_by_two(place, $side);
                         let next_row = first + $side;
                         let (values, taps) =
                             largest([outputs[first], outputs[first + 1], outputs[next_row], outputs[next_row + 1]]);
