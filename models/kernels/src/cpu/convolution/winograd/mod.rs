@@ -31,7 +31,7 @@ use burn::backend::flex::FlexTensor;
 use factor::{Factor, as_halves};
 pub(super) use filters::Filters;
 use std::ops::Range;
-use transform::{Form, MOST_PIXELS, four, two};
+use transform::{Form, MOST_PIXELS, SCRATCH, four, two};
 
 /// The kernel of convolutions in tiles.
 pub(super) const KERNEL: Kernel = Kernel { size: 3, stride: 1, padding: 1 };
@@ -309,6 +309,7 @@ impl<'a> Tiles<'a> {
     fn transform_gradients(&self, of: ResultGradients<'_>, tiles: Range<usize>, dm: &mut [f32]) {
         let (width, form, bfloat16) = (self.maps.out_channels, self.form, self.bfloat16());
         let (plane, outside, no_taps) = (plane(tiles.len(), width), vec![0.0; width], vec![0; width]);
+        let mut outputs = vec![0.0; SCRATCH];
         let count = self.results_of_row() * self.results_of_row();
         for (index, tile) in tiles.enumerate() {
             let (offsets, first) = (self.results(tile), index * width);
@@ -320,12 +321,12 @@ impl<'a> Tiles<'a> {
                 }
                 (true, None) => {
                     let winners = &slices(of.winners, offsets, &no_taps)[..count];
-                    (form.transform_largest)((gradients, winners), &mut dm[first..], plane);
+                    (form.transform_largest)((gradients, winners), &mut dm[first..], plane, &mut outputs);
                 }
                 (true, Some(bfloat16)) => {
                     let winners = &slices(of.winners, offsets, &no_taps)[..count];
                     let dm = &mut as_halves(dm)[first..];
-                    (form.round_largest)(bfloat16, (gradients, winners), dm, 2 * plane);
+                    (form.round_largest)(bfloat16, (gradients, winners), dm, 2 * plane, &mut outputs);
                 }
             }
         }
@@ -334,14 +335,14 @@ impl<'a> Tiles<'a> {
     /// Writes the results of some tiles from their products.
     fn write_results(&self, m: &[f32], tiles: Range<usize>, results: &mut Results<'_>) {
         let width = self.maps.out_channels;
-        let plane = plane(tiles.len(), width);
+        let (plane, mut outputs) = (plane(tiles.len(), width), vec![0.0; SCRATCH]);
         for (index, tile) in tiles.enumerate() {
             let (products, offsets) = (&m[index * width..], self.results(tile));
             match self.pooled {
                 false => (self.form.write_outputs)(products, plane, width, &offsets, results.y),
                 true => {
                     let results = (&mut *results.y, &mut *results.winners);
-                    (self.form.write_largest)(products, plane, width, &offsets, results);
+                    (self.form.write_largest)(products, plane, width, &offsets, results, &mut outputs);
                 }
             }
         }

@@ -13,6 +13,13 @@ use std::ops::Range;
 /// The most pixels that a tile reads.
 pub(super) const MOST_PIXELS: usize = 36;
 
+/// The most outputs of a tile.
+const MOST_OUTPUTS: usize = 16;
+
+/// The number of elements of the memory for a vector of each output of a tile. It belongs to the caller, who alone knows that it has
+/// this length: the compiler would vectorize a local array of known length across the outputs, with gathers.
+pub(super) const SCRATCH: usize = MOST_OUTPUTS * LANES;
+
 /// A vector: the same element of a tile in [`LANES`] channels.
 type Lanes = [f32; LANES];
 
@@ -21,8 +28,8 @@ const ZERO: Lanes = [0.0; LANES];
 /// A transform of one tile from its places, `plane` elements apart, for so many channels, to offsets of a map.
 type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
 
-/// The same to offsets of the largest of each two by two outputs, and of their taps.
-type TransformToLargest = fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8]));
+/// The same to offsets of the largest of each two by two outputs, and of their taps, with memory for the outputs.
+type TransformToLargest = fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8]), &mut [f32]);
 
 /// A transform from the values of a weight or of its transformed filters, of which each place has so many elements, to
 /// those of the other, for a range of these elements in whole vectors.
@@ -53,10 +60,11 @@ pub(super) struct Form {
     pub(super) round_pixels: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
     /// [`transform_gradients`](Self::transform_gradients), rounded to bfloat16.
     pub(super) round_gradients: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
-    /// [`transform_gradients`](Self::transform_gradients), from the gradients of the largest of each two by two outputs.
-    pub(super) transform_largest: fn(Largest<'_>, &mut [f32], usize),
+    /// [`transform_gradients`](Self::transform_gradients), from the gradients of the largest of each two by two outputs, with memory
+    /// for all of them.
+    pub(super) transform_largest: fn(Largest<'_>, &mut [f32], usize, &mut [f32]),
     /// [`transform_largest`](Self::transform_largest), rounded to bfloat16.
-    pub(super) round_largest: fn(Bfloat16, Largest<'_>, &mut [u16], usize),
+    pub(super) round_largest: fn(Bfloat16, Largest<'_>, &mut [u16], usize, &mut [f32]),
     /// `A^T m A`, from the products to the outputs.
     pub(super) write_outputs: TransformBack,
     /// From the products to the largest of each two by two outputs, and their taps, unless the memory for these is empty.
@@ -135,13 +143,20 @@ fn lanes(pixel: &[f32], channel: usize) -> Lanes {
     *pixel[channel..].first_chunk().expect("channels in whole vectors")
 }
 
-/// [`LANES`] channels of the gradient of an output of a tile of `side` by `side`, of which the largest of each two by two have one.
+/// Writes [`LANES`] channels of the gradients of all outputs of a tile of `side` by `side`, of which the largest of each two by two
+/// have one.
 #[inline(always)]
-fn of_largest((gradients, winners): Largest<'_>, side: usize, output: usize, channel: usize) -> Lanes {
-    let (row, column) = (output / side, output % side);
-    let place = row / 2 * (side / 2) + column / 2;
-    let winners = winners[place][channel..].first_chunk().expect("channels in whole vectors");
-    of_tap::<LANES>(&lanes(gradients[place], channel), winners, (row % 2 * 2 + column % 2) as u8)
+fn spread((gradients, winners): Largest<'_>, side: usize, channel: usize, outputs: &mut [f32]) {
+    let stride = outputs.len() / MOST_OUTPUTS;
+    for place in 0..side * side / 4 {
+        let gradients = lanes(gradients[place], channel);
+        let winners: &[u8; LANES] =
+            winners[place][channel..].first_chunk().expect("channels in whole vectors");
+        let first = first_of_two_by_two(place, side);
+        for (tap, output) in (0..).zip([first, first + 1, first + side, first + side + 1]) {
+            outputs[output * stride..][..LANES].copy_from_slice(&of_tap(&gradients, winners, tap));
+        }
+    }
 }
 
 /// The first of the two by two outputs of a tile of `side` by `side` of which the largest has this place.
@@ -151,12 +166,13 @@ fn first_of_two_by_two(place: usize, side: usize) -> usize {
     2 * row * side + 2 * column
 }
 
-/// The largest of four outputs, of two rows, and its tap.
+/// The largest of four outputs, and its tap.
 #[inline(always)]
-fn largest(outputs: [Lanes; 4]) -> (Lanes, [u8; LANES]) {
+fn largest(outputs: &[f32], places: [usize; 4]) -> (Lanes, [u8; LANES]) {
+    let stride = outputs.len() / MOST_OUTPUTS;
     let (mut best, mut taps) = ([f32::NEG_INFINITY; LANES], [0; LANES]);
-    for (tap, values) in (0..).zip(outputs) {
-        keep_larger((&mut best, &mut taps), values, tap);
+    for (tap, place) in (0..).zip(places) {
+        keep_larger((&mut best, &mut taps), lanes(outputs, place * stride), tap);
     }
     let mut winners = [0; LANES];
     for lane in 0..LANES {
@@ -290,10 +306,11 @@ macro_rules! form {
                 }
             }
 
-            fn round_largest(gradients: Largest<'_>, dm: &mut [u16], plane: usize) {
+            fn round_largest(gradients: Largest<'_>, dm: &mut [u16], plane: usize, outputs: &mut [f32]) {
                 for (channel, _) in vectors(gradients.0[0].len()) {
-                    let output = |output: usize| of_largest(gradients, $side, output, channel);
-                    both_ways::<OfOutputs, FMA, _, _>(output, |place, value| {
+                    spread(gradients, $side, channel, outputs);
+                    let stride = outputs.len() / MOST_OUTPUTS;
+                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs, output * stride), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
                     });
                 }
@@ -339,10 +356,11 @@ macro_rules! form {
                 }
             }
 
-            fn transform_largest(gradients: Largest<'_>, dm: &mut [f32], plane: usize) {
+            fn transform_largest(gradients: Largest<'_>, dm: &mut [f32], plane: usize, outputs: &mut [f32]) {
                 for (channel, _) in vectors(gradients.0[0].len()) {
-                    let output = |output: usize| of_largest(gradients, $side, output, channel);
-                    both_ways::<OfOutputs, FMA, _, _>(output, |place, value| {
+                    spread(gradients, $side, channel, outputs);
+                    let stride = outputs.len() / MOST_OUTPUTS;
+                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs, output * stride), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&value);
                     });
                 }
@@ -364,19 +382,17 @@ macro_rules! form {
                 channels: usize,
                 offsets: &[Option<usize>],
                 of_all: (&mut [f32], &mut [u8]),
+                outputs: &mut [f32],
             ) {
-                let (y, winners) = of_all;
+                let ((y, winners), stride) = (of_all, outputs.len() / MOST_OUTPUTS);
                 for (channel, _) in vectors(channels) {
-                    let mut outputs = [ZERO; $side * $side];
                     both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
-                        outputs[output] = value;
+                        outputs[output * stride..][..LANES].copy_from_slice(&value);
                     });
                     for (place, offset) in offsets[..$side * $side / 4].iter().enumerate() {
                         let Some(start) = offset else { continue };
                         let first = first_of_two_by_two(place, $side);
-                        let next_row = first + $side;
-                        let (values, taps) =
-                            largest([outputs[first], outputs[first + 1], outputs[next_row], outputs[next_row + 1]]);
+                        let (values, taps) = largest(outputs, [first, first + 1, first + $side, first + $side + 1]);
                         y[start + channel..][..LANES].copy_from_slice(&values);
                         if !winners.is_empty() {
                             winners[start + channel..][..LANES].copy_from_slice(&taps);
