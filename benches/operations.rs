@@ -169,6 +169,18 @@ fn images() -> Vec<Case> {
                 kernels::Convolution::same(3)
             )
         ),
+        // The sizes at the beginning of the first stage of the default model.
+        case!(
+            "convolution_max_pool",
+            [BATCH * 32 * 32 * 24, 9 * 24 * 48],
+            convolution_max_pool / convolution_max_pool_composed,
+            |leaves, run| run(
+                leaves[0].clone().reshape([BATCH, 32, 32, 24]),
+                leaves[1].clone().reshape([48, 24, 3, 3]),
+                kernels::Convolution::same(3),
+                kernels::MaxPool::HALVING
+            )
+        ),
         // The sizes after the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),

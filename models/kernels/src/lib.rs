@@ -84,8 +84,9 @@ pub use attention::{
     self_attention_composed,
 };
 pub use convolution::{
-    Convolution, MaxPool, convolution, convolution_composed, convolution_max_pool, depthwise_convolution,
-    depthwise_convolution_composed, max_pool, max_pool_composed,
+    Convolution, MaxPool, convolution, convolution_composed, convolution_max_pool,
+    convolution_max_pool_composed, depthwise_convolution, depthwise_convolution_composed, max_pool,
+    max_pool_composed,
 };
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use double::{Cholesky, DoubleMatrix, add_product, covariance};

@@ -134,6 +134,16 @@ pub fn convolution_max_pool(x: Tensor<4>, weight: Tensor<4>, shape: Convolution,
     max_pool(convolution(x, weight, shape), pool)
 }
 
+/// The definition of [`convolution_max_pool`], in burn's own operations.
+pub fn convolution_max_pool_composed(
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    shape: Convolution,
+    pool: MaxPool,
+) -> Tensor<4> {
+    max_pool_composed(convolution_composed(x, weight, shape), pool)
+}
+
 /// The definition of [`convolution`], in burn's own operations.
 pub fn convolution_composed(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tensor<4> {
     let options = ConvOptions::new([shape.stride; 2], [shape.padding; 2], [1; 2], 1);
@@ -219,9 +229,8 @@ mod tests {
 
     #[test]
     fn a_pooled_convolution_agrees_with_its_definition() {
-        let definition = |x, weight| {
-            max_pool_composed(convolution_composed(x, weight, Convolution::same(3)), MaxPool::HALVING)
-        };
+        let definition =
+            |x, weight| convolution_max_pool_composed(x, weight, Convolution::same(3), MaxPool::HALVING);
         let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
         for sizes in HALVED {
             let lengths = lengths(sizes, Convolution::same(3));
