@@ -73,8 +73,8 @@ fn biases(config: &ModelConfig) -> u64 {
 }
 
 /// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each
-/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient. A gate keeps
-/// two more maps of each stage.
+/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient, where they are in memory at
+/// all. A gate keeps two more maps of each stage.
 fn maps(config: &ModelConfig) -> u64 {
     let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
     let area = config.image_size.height * config.image_size.width;

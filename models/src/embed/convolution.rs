@@ -51,22 +51,28 @@ impl Convolution {
     /// assert_eq!(y.max().into_scalar::<f32>(), 18.0); // two channels of nine pixels
     /// ```
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        let [_, _, kernel_size, _] = self.weight.dims();
-        let shape = vitrine_kernels::Convolution::same(kernel_size);
-        let on_bytes = self.int8.as_ref().and_then(|int8| vitrine_kernels::convolution_int8(&map, int8));
-        on_bytes.unwrap_or_else(|| vitrine_kernels::convolution(map, self.weight.val(), shape))
+        match self.on_bytes(&map) {
+            Some(map) => map,
+            None => vitrine_kernels::convolution(map, self.weight.val(), self.shape()),
+        }
     }
 
     /// The largest of each two by two outputs of [`Self::forward`]: `[batch, rows / 2, columns / 2, out]`.
     pub(crate) fn forward_halved(&self, map: Tensor<4>) -> Tensor<4> {
-        let (kernel_size, halving) = (self.weight.dims()[2], vitrine_kernels::MaxPool::HALVING);
-        match &self.int8 {
-            Some(_) => vitrine_kernels::max_pool(self.forward(map), halving),
-            None => {
-                let shape = vitrine_kernels::Convolution::same(kernel_size);
-                vitrine_kernels::convolution_max_pool(map, self.weight.val(), shape, halving)
-            }
+        let halving = vitrine_kernels::MaxPool::HALVING;
+        match self.on_bytes(&map) {
+            Some(map) => vitrine_kernels::max_pool(map, halving),
+            None => vitrine_kernels::convolution_max_pool(map, self.weight.val(), self.shape(), halving),
         }
+    }
+
+    /// [`Self::forward`] of a quantized model, where the device multiplies bytes.
+    fn on_bytes(&self, map: &Tensor<4>) -> Option<Tensor<4>> {
+        self.int8.as_ref().and_then(|int8| vitrine_kernels::convolution_int8(map, int8))
+    }
+
+    fn shape(&self) -> vitrine_kernels::Convolution {
+        vitrine_kernels::Convolution::same(self.weight.dims()[2])
     }
 
     /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.

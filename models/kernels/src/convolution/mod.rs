@@ -94,8 +94,9 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tenso
     convolution_composed(x, weight, shape)
 }
 
-/// [`max_pool`] of [`convolution`], for which the CPU needs no memory for the map between them if the kernel is 3 by 3, keeps the size of
-/// the map, and the pooling halves it.
+/// [`max_pool`] of [`convolution`]. The CPU needs no memory for the map between them if the kernel is 3 by 3 and keeps the size of the map,
+/// the pooling halves it, and the convolution is computed in tiles: not on AMX, with at least an image for every thread, and with
+/// multiples of 8 channels, at least 16.
 ///
 /// # Shapes
 ///
@@ -121,11 +122,14 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tenso
 /// ```
 pub fn convolution_max_pool(x: Tensor<4>, weight: Tensor<4>, shape: Convolution, pool: MaxPool) -> Tensor<4> {
     #[cfg(feature = "flex")]
-    if flex::takes(&x) && flex::takes(&weight) && shape == Convolution::same(3) && pool == MaxPool::HALVING {
+    {
         let [.., rows, columns, in_channels] = x.dims();
-        let fused = fused::PooledConvolution::new(x.dims(), weight.dims());
-        if let Some(fused) =
-            fused.filter(|_| rows.min(columns) > 1 && weight.dims()[1..] == [in_channels, 3, 3])
+        if flex::takes(&x)
+            && flex::takes(&weight)
+            && (shape, pool) == (Convolution::same(3), MaxPool::HALVING)
+            && rows.min(columns) > 1
+            && weight.dims()[1..] == [in_channels, 3, 3]
+            && let Some(fused) = fused::PooledConvolution::new(x.dims(), weight.dims())
         {
             crate::counting::count(&[x.shape().num_elements(), 9, weight.dims()[0]]);
             return operation::apply(fused, [x.into_dispatch(), weight.into_dispatch()]);
@@ -216,23 +220,30 @@ mod tests {
         }
     }
 
-    /// Sizes for large and small tiles, channels for whole images and for single places at a time, and odd sides.
-    const HALVED: [[usize; 5]; 7] = [
-        [4, 8, 8, 16, 24],
-        [5, 7, 9, 24, 16],
-        [3, 2, 3, 16, 16],
-        [3, 6, 5, 40, 32],
-        [16, 9, 8, 96, 64],
-        [33, 4, 4, 128, 48],
-        [2, 6, 6, 3, 4],
-    ];
+    /// Sizes for large and small tiles, channels for whole images and for single places at a time, and odd sides, with images for all
+    /// threads; the last ones are too few channels for tiles.
+    fn sizes_to_halve() -> [[usize; 5]; 7] {
+        [
+            [4, 8, 8, 16, 24],
+            [5, 7, 9, 24, 16],
+            [3, 2, 3, 16, 16],
+            [3, 6, 5, 40, 32],
+            [9, 9, 8, 128, 48],
+            [33, 4, 4, 128, 48],
+            [2, 6, 6, 3, 4],
+        ]
+        .map(|[images, rest @ ..]| {
+            let [rows, columns, inputs, outputs] = rest;
+            [images.max(rayon::current_num_threads()), rows, columns, inputs, outputs]
+        })
+    }
 
     #[test]
     fn a_pooled_convolution_agrees_with_its_definition() {
         let definition =
             |x, weight| convolution_max_pool_composed(x, weight, Convolution::same(3), MaxPool::HALVING);
         let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
-        for sizes in HALVED {
+        for sizes in sizes_to_halve() {
             let lengths = lengths(sizes, Convolution::same(3));
             assert_same(&lengths, halved(fused, sizes), halved(definition, sizes));
         }
@@ -243,7 +254,7 @@ mod tests {
         let fused = |x, weight| convolution_max_pool(x, weight, Convolution::same(3), MaxPool::HALVING);
         let apart = |x, weight| max_pool(convolution(x, weight, Convolution::same(3)), MaxPool::HALVING);
         for precision in [crate::Precision::Float32, crate::Precision::Bfloat16] {
-            for sizes in HALVED {
+            for sizes in sizes_to_halve() {
                 let results = |operation: &dyn Fn(&[Tensor<1>]) -> Tensor<1>| {
                     let leaf = |length, seed| {
                         let values = numbers(length, seed);
@@ -275,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_pooled_convolution_keeps_nan() {
-        let sizes = [2, 6, 5, 16, 16];
+        let sizes = [rayon::current_num_threads().max(2), 6, 5, 16, 16];
         let [x, weight] = lengths(sizes, Convolution::same(3));
         let mut values = numbers(x, 1);
         values[3] = f32::NAN;

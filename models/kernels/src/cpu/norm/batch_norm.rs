@@ -5,7 +5,7 @@
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::operation::Operation;
-use crate::cpu::simd::{mul_add, normal, sum_of_rows, vectorized};
+use crate::cpu::simd::{LANES, mul_add, normal, sum_of_rows, vectorized};
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
 
@@ -24,14 +24,34 @@ pub(crate) struct SavedMap {
     channels: Channels,
 }
 
-/// The moments and parameters of each channel.
+/// The moments and parameters of each channel, once for each row of those that are computed at a time: as many as fill whole vectors.
 #[derive(Clone, Debug)]
 struct Channels {
+    /// The number of channels.
+    width: usize,
     mean: Vec<f32>,
     /// The inverse of the standard deviation.
     rate: Vec<f32>,
     gamma: Vec<f32>,
     beta: Vec<f32>,
+}
+
+impl Channels {
+    /// The elements that the compiler computes at a time: several vectors.
+    const AT_A_TIME: usize = 4 * LANES;
+
+    fn new(epsilon: f32, [gamma, beta, mean, variance]: [&[f32]; 4]) -> Self {
+        let width = mean.len();
+        let rows = Self::AT_A_TIME >> width.trailing_zeros().min(Self::AT_A_TIME.trailing_zeros());
+        let rate: Vec<f32> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
+        let [gamma, beta, mean, rate] = [gamma, beta, mean, &rate].map(|channel| channel.repeat(rows));
+        Self { width, mean, rate, gamma, beta }
+    }
+
+    /// The sums of each channel, once for each row, from those of its copies.
+    fn joined(&self, sums: &[f32]) -> Vec<f32> {
+        sum_of_rows(sums, self.width).repeat(self.mean.len() / self.width.max(1))
+    }
 }
 
 impl Operation<5> for BatchNormalization {
@@ -43,12 +63,10 @@ impl Operation<5> for BatchNormalization {
     }
 
     fn forward_saving(&self, inputs: [FlexTensor; 5], _wanted: [bool; 5]) -> (FlexTensor, SavedMap) {
-        let [x, gamma, beta, mean, variance] = inputs.map(contiguous);
-        let [gamma, beta, mean, variance] =
-            [gamma, beta, mean, variance].map(|channel| channel.storage::<f32>().to_vec());
-        let rate = variance.iter().map(|variance| 1.0 / (variance + self.epsilon as f32).sqrt()).collect();
-        let channels = Channels { mean, rate, gamma, beta };
-        let width = channels.mean.len();
+        let [x, channels @ ..] = inputs.map(contiguous);
+        let channels =
+            Channels::new(self.epsilon as f32, channels.each_ref().map(|channel| channel.storage()));
+        let width = channels.width;
         let data = x.storage::<f32>();
         let mut output = Buffer::new(data.len());
         let outputs = output.shared();
@@ -69,12 +87,12 @@ impl Operation<5> for BatchNormalization {
     fn backward(self, saved: SavedMap, gradient: FlexTensor, wanted: [bool; 5]) -> [Option<FlexTensor>; 5] {
         let gradient = contiguous(gradient);
         let (shape, channels) = (gradient.shape(), &saved.channels);
-        let width = channels.mean.len();
+        let (width, wide) = (channels.width, channels.mean.len());
         let (dy, x) = (gradient.storage::<f32>(), saved.x.storage::<f32>());
         let rows = dy.len() / width.max(1);
         let chunks = Chunks::new(rows, 16);
         let mut dx = Buffer::new(dy.len());
-        let mut partial = vec![0.0; chunks.count() * 2 * width];
+        let mut partial = vec![0.0; chunks.count() * 2 * wide];
         let (dx_parts, partials) = (dx.shared(), Shared::new(&mut partial));
         let of_chunk = |index: usize| {
             let range = chunks.range(index);
@@ -84,23 +102,23 @@ impl Operation<5> for BatchNormalization {
             let elements = of_chunk(index);
             // SAFETY: the chunks are disjoint, and with them their rows; each chunk has its own sums.
             let (dx, sums) = unsafe {
-                (dx_parts.slice(elements.clone()), partials.slice(index * 2 * width..(index + 1) * 2 * width))
+                (dx_parts.slice(elements.clone()), partials.slice(index * 2 * wide..(index + 1) * 2 * wide))
             };
-            let (dgamma, dbeta) = sums.split_at_mut(width);
+            let (dgamma, dbeta) = sums.split_at_mut(wide);
             add_sums(dx, &dy[elements.clone()], &x[elements], channels, self.gelu, [dgamma, dbeta]);
         });
-        let sums = sum_of_rows(&partial, 2 * width);
-        let (dgamma, dbeta) = sums.split_at(width);
+        let sums = sum_of_rows(&partial, 2 * wide);
+        let [dgamma, dbeta] = [&sums[..wide], &sums[wide..]].map(|sums| channels.joined(sums));
         if wanted[0] {
             let share = if self.of_batch { 1.0 / rows.max(1) as f32 } else { 0.0 };
             parallel(chunks.count(), |index| {
                 let elements = of_chunk(index);
                 // SAFETY: the chunks are disjoint, and with them their rows.
                 let dx = unsafe { dx_parts.slice(elements.clone()) };
-                input_gradient(dx, &x[elements], channels, dgamma, dbeta, share);
+                input_gradient(dx, &x[elements], channels, &dgamma, &dbeta, share);
             });
         }
-        let [dgamma, dbeta] = [dgamma, dbeta].map(|sums| flex::tensor(sums.to_vec(), [width]));
+        let [dgamma, dbeta] = [dgamma, dbeta].map(|sums| flex::tensor(sums[..width].to_vec(), [width]));
         // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let dx = flex::tensor(unsafe { dx.written() }, shape);
         [wanted[0].then_some(dx), wanted[1].then_some(dgamma), wanted[2].then_some(dbeta), None, None]
@@ -144,8 +162,8 @@ pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
 vectorized! {
     /// Writes the normalized rows of `x`.
     fn normalize(outputs: &mut [f32], x: &[f32], channels: &Channels, gelu: bool) {
-        let width = channels.mean.len().max(1);
-        for (output, x) in outputs.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+        let wide = channels.mean.len().max(1);
+        for (output, x) in outputs.chunks_mut(wide).zip(x.chunks(wide)) {
             for (((((value, x), mean), rate), gamma), beta) in output.iter_mut().zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
                 *value = mul_add::<FMA>((x - mean) * rate, *gamma, *beta);
             }
@@ -161,8 +179,8 @@ vectorized! {
     /// Writes the gradient before GELU, from rows of the gradient of the output, and adds it to the gradients of gamma and
     /// beta.
     fn add_sums(before: &mut [f32], dy: &[f32], x: &[f32], channels: &Channels, gelu: bool, sums: [&mut [f32]; 2]) {
-        let ([dgamma, dbeta], width) = (sums, channels.mean.len().max(1));
-        for ((before, dy), x) in before.chunks_exact_mut(width).zip(dy.chunks_exact(width)).zip(x.chunks_exact(width)) {
+        let ([dgamma, dbeta], wide) = (sums, channels.mean.len().max(1));
+        for ((before, dy), x) in before.chunks_mut(wide).zip(dy.chunks(wide)).zip(x.chunks(wide)) {
             if gelu {
                 for ((((((before, dy), x), mean), rate), gamma), beta) in before.iter_mut().zip(dy).zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
                     let y = mul_add::<FMA>((x - mean) * rate, *gamma, *beta);
@@ -182,8 +200,8 @@ vectorized! {
     /// Changes rows of the gradient of the scaled map into the gradient of the input, in place. `share` is the weight
     /// of a row in the moments: 0 if they are constants.
     fn input_gradient(dy: &mut [f32], x: &[f32], channels: &Channels, dgamma: &[f32], dbeta: &[f32], share: f32) {
-        let width = channels.mean.len().max(1);
-        for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+        let wide = channels.mean.len().max(1);
+        for (dy, x) in dy.chunks_mut(wide).zip(x.chunks(wide)) {
             for ((((((dy, x), mean), rate), gamma), dgamma), dbeta) in dy.iter_mut().zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(dgamma).zip(dbeta) {
                 let normalized = (x - mean) * rate;
                 *dy = gamma * rate * (*dy - share * mul_add::<FMA>(normalized, *dgamma, *dbeta));

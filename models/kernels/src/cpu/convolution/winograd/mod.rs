@@ -16,6 +16,7 @@
 
 mod factor;
 mod filters;
+mod largest;
 mod many_channels;
 mod transform;
 
@@ -31,7 +32,7 @@ use burn::backend::flex::FlexTensor;
 use factor::{Factor, as_halves};
 pub(super) use filters::Filters;
 use std::ops::Range;
-use transform::{Form, MOST_PIXELS, SCRATCH, four, two};
+use transform::{Form, MOST_PIXELS, four, two};
 
 /// The kernel of convolutions in tiles.
 pub(super) const KERNEL: Kernel = Kernel { size: 3, stride: 1, padding: 1 };
@@ -309,24 +310,21 @@ impl<'a> Tiles<'a> {
     fn transform_gradients(&self, of: ResultGradients<'_>, tiles: Range<usize>, dm: &mut [f32]) {
         let (width, form, bfloat16) = (self.maps.out_channels, self.form, self.bfloat16());
         let (plane, outside, no_taps) = (plane(tiles.len(), width), vec![0.0; width], vec![0; width]);
-        let mut outputs = vec![0.0; SCRATCH];
+        let mut outputs = self.memory_of_outputs();
         let count = self.results_of_row() * self.results_of_row();
         for (index, tile) in tiles.enumerate() {
             let (offsets, first) = (self.results(tile), index * width);
-            let gradients = &slices(of.dy, offsets, &outside)[..count];
-            match (self.pooled, bfloat16) {
-                (false, None) => (form.transform_gradients)(gradients, &mut dm[first..], plane),
-                (false, Some(bfloat16)) => {
+            let mut gradients = slices(of.dy, offsets, &outside);
+            if self.pooled {
+                let winners = slices(of.winners, offsets, &no_taps);
+                largest::spread(&gradients[..count], &winners[..count], form.side, &mut outputs);
+                gradients = slices(&outputs, self.offsets_of_outputs(), &outside);
+            }
+            let gradients = &gradients[..form.side * form.side];
+            match bfloat16 {
+                None => (form.transform_gradients)(gradients, &mut dm[first..], plane),
+                Some(bfloat16) => {
                     (form.round_gradients)(bfloat16, gradients, &mut as_halves(dm)[first..], 2 * plane);
-                }
-                (true, None) => {
-                    let winners = &slices(of.winners, offsets, &no_taps)[..count];
-                    (form.transform_largest)((gradients, winners), &mut dm[first..], plane, &mut outputs);
-                }
-                (true, Some(bfloat16)) => {
-                    let winners = &slices(of.winners, offsets, &no_taps)[..count];
-                    let dm = &mut as_halves(dm)[first..];
-                    (form.round_largest)(bfloat16, (gradients, winners), dm, 2 * plane, &mut outputs);
                 }
             }
         }
@@ -334,18 +332,28 @@ impl<'a> Tiles<'a> {
 
     /// Writes the results of some tiles from their products.
     fn write_results(&self, m: &[f32], tiles: Range<usize>, results: &mut Results<'_>) {
-        let width = self.maps.out_channels;
-        let (plane, mut outputs) = (plane(tiles.len(), width), vec![0.0; SCRATCH]);
+        let (width, form) = (self.maps.out_channels, self.form);
+        let (plane, mut outputs) = (plane(tiles.len(), width), self.memory_of_outputs());
         for (index, tile) in tiles.enumerate() {
             let (products, offsets) = (&m[index * width..], self.results(tile));
-            match self.pooled {
-                false => (self.form.write_outputs)(products, plane, width, &offsets, results.y),
-                true => {
-                    let results = (&mut *results.y, &mut *results.winners);
-                    (self.form.write_largest)(products, plane, width, &offsets, results, &mut outputs);
-                }
+            if self.pooled {
+                (form.write_outputs)(products, plane, width, &self.offsets_of_outputs(), &mut outputs);
+                largest::pool(&outputs, form.side, width, &offsets, results.y, results.winners);
+            } else {
+                (form.write_outputs)(products, plane, width, &offsets, results.y);
             }
         }
+    }
+
+    /// Memory for all outputs of a tile, of which the result is the largest of each two by two.
+    fn memory_of_outputs(&self) -> Vec<f32> {
+        vec![0.0; if self.pooled { self.form.side * self.form.side * self.maps.out_channels } else { 0 }]
+    }
+
+    /// The offsets of outputs in this memory.
+    fn offsets_of_outputs(&self) -> Offsets {
+        let count = self.form.side * self.form.side;
+        std::array::from_fn(|output| (output < count).then_some(output * self.maps.out_channels))
     }
 
     /// The convolution's results. The taps of the largest outputs are kept with `winners_wanted`.
@@ -504,7 +512,11 @@ impl<'a> Tiles<'a> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::MaxPooling;
     use super::*;
+    use crate::cpu::flex::sizes;
+    use crate::cpu::operation::Operation;
     use crate::testing::numbers;
 
     fn assert_close(found: &FlexTensor, expected: &FlexTensor, bound: f32, case: &str) {
@@ -532,6 +544,33 @@ mod tests {
             Tiles::new(&maps, false).form.side
         };
         assert_eq!([2, 5, 6, 7, 8, 12, 32].map(side), [2, 2, 2, 4, 4, 4, 4]);
+    }
+
+    /// Pooled tiles have the bits of a pooling after the tiles, forward and backward.
+    fn assert_pooled(tiles: &Tiles<'_>, [x, weight]: [&[f32]; 2], transposed: &Filters, case: &str) {
+        let Tiles { maps, form, .. } = *tiles;
+        if maps.output.contains(&1) {
+            return;
+        }
+        let pooling = MaxPooling { kernel: Kernel { size: 2, stride: 2, padding: 0 } };
+        // Equal outputs, too.
+        for weight in [weight, &vec![0.0; weight.len()]] {
+            let pooled = Tiles { maps, form, pooled: true };
+            let found = pooled.convolve(x, weight, false, true);
+            let whole = tiles.convolve(x, weight, false, false).y;
+            let (expected, winners) = pooling.forward_saving([whole], [true]);
+            assert_eq!(found.y.storage::<f32>(), expected.storage::<f32>(), "{case}");
+            let dy = numbers(expected.storage::<f32>().len(), 4);
+            let of = ResultGradients { dy: &dy, winners: &found.winners };
+            let found = pooled.gradients(x, Some(transposed.clone()), of, true);
+            let dy = flex::tensor(dy, sizes::<4>(&expected));
+            let [dy] = pooling.clone().backward(winners, dy, [true]);
+            let of = ResultGradients { dy: dy.as_ref().unwrap().storage(), winners: &[] };
+            let expected = tiles.gradients(x, Some(transposed.clone()), of, true);
+            for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+                assert_eq!(found.storage::<f32>(), expected.storage::<f32>(), "{case}");
+            }
+        }
     }
 
     #[test]
@@ -581,6 +620,7 @@ mod tests {
                 let transposed = || tiles.transposed_filters(&transposed);
                 let transposed = convolved.transposed.unwrap_or_else(transposed);
                 let of = ResultGradients { dy: &dy, winners: &[] };
+                assert_pooled(&tiles, [&x, &weight], &transposed, &case);
                 for wanted in [[true, true], [true, false], [false, true]] {
                     let transposed = wanted[0].then(|| transposed.clone());
                     let found = tiles.gradients(&x, transposed, of, wanted[1]);

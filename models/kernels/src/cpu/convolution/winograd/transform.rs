@@ -1,7 +1,6 @@
 //! The transforms of Winograd's convolution: pixels, taps and products of one tile to and fro, [`LANES`] channels at a
 //! time in registers.
 
-use super::super::max_pool::{keep_larger, of_tap};
 use crate::cpu::gemm::Bfloat16;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::gemm::bfloat16::halves;
@@ -13,13 +12,6 @@ use std::ops::Range;
 /// The most pixels that a tile reads.
 pub(super) const MOST_PIXELS: usize = 36;
 
-/// The most outputs of a tile.
-const MOST_OUTPUTS: usize = 16;
-
-/// The number of elements of the memory for a vector of each output of a tile. It belongs to the caller, who alone knows that it has
-/// this length: the compiler would vectorize a local array of known length across the outputs, with gathers.
-pub(super) const SCRATCH: usize = MOST_OUTPUTS * LANES;
-
 /// A vector: the same element of a tile in [`LANES`] channels.
 type Lanes = [f32; LANES];
 
@@ -28,9 +20,6 @@ const ZERO: Lanes = [0.0; LANES];
 /// A transform of one tile from its places, `plane` elements apart, for so many channels, to offsets of a map.
 type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
 
-/// The same to offsets of the largest of each two by two outputs, and of their taps, with memory for the outputs.
-type TransformToLargest = fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32], &mut [u8]), &mut [f32]);
-
 /// A transform from the values of a weight or of its transformed filters, of which each place has so many elements, to
 /// those of the other, for a range of these elements in whole vectors.
 ///
@@ -38,9 +27,6 @@ type TransformToLargest = fn(&[f32], usize, usize, &[Option<usize>], (&mut [f32]
 ///
 /// While it runs, no other task may read or write these elements of what it writes.
 type TapTransform = unsafe fn(&[f32], usize, Range<usize>, Shared<'_>);
-
-/// The largest of each two by two outputs: the largest values, row by row, and the tap of each.
-pub(super) type Largest<'a> = (&'a [&'a [f32]], &'a [&'a [u8]]);
 
 /// The transforms for tiles of one size. Pixels and gradients that are read are slices of whole channels; those that are
 /// written are offsets, `None` for places outside the map. The places of a transformed tile are `plane` elements apart.
@@ -60,15 +46,8 @@ pub(super) struct Form {
     pub(super) round_pixels: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
     /// [`transform_gradients`](Self::transform_gradients), rounded to bfloat16.
     pub(super) round_gradients: fn(Bfloat16, &[&[f32]], &mut [u16], usize),
-    /// [`transform_gradients`](Self::transform_gradients), from the gradients of the largest of each two by two outputs, with memory
-    /// for all of them.
-    pub(super) transform_largest: fn(Largest<'_>, &mut [f32], usize, &mut [f32]),
-    /// [`transform_largest`](Self::transform_largest), rounded to bfloat16.
-    pub(super) round_largest: fn(Bfloat16, Largest<'_>, &mut [u16], usize, &mut [f32]),
     /// `A^T m A`, from the products to the outputs.
     pub(super) write_outputs: TransformBack,
-    /// From the products to the largest of each two by two outputs, and their taps, unless the memory for these is empty.
-    pub(super) write_largest: TransformToLargest,
     /// Adds `B dv B^T` to the gradients of the pixels.
     pub(super) add_to_pixels: TransformBack,
 }
@@ -112,7 +91,7 @@ fn times(factor: f32, mut a: Lanes) -> Lanes {
 /// The first channel of each vector of `channels` channels, at least [`LANES`], and how many of the vector's channels were in the one
 /// before: the last vector ends with the last channel.
 #[inline(always)]
-fn vectors(channels: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn vectors(channels: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..channels).step_by(LANES).map(move |next| {
         let first = next.min(channels - LANES);
         (first, next - first)
@@ -139,46 +118,8 @@ fn plus<const FMA: bool>(mut a: Lanes, factor: f32, b: Lanes) -> Lanes {
 
 /// [`LANES`] channels of a pixel, from `channel` on.
 #[inline(always)]
-fn lanes(pixel: &[f32], channel: usize) -> Lanes {
+pub(super) fn lanes(pixel: &[f32], channel: usize) -> Lanes {
     *pixel[channel..].first_chunk().expect("channels in whole vectors")
-}
-
-/// Writes [`LANES`] channels of the gradients of all outputs of a tile of `side` by `side`, of which the largest of each two by two
-/// have one.
-#[inline(always)]
-fn spread((gradients, winners): Largest<'_>, side: usize, channel: usize, outputs: &mut [f32]) {
-    let stride = outputs.len() / MOST_OUTPUTS;
-    for place in 0..side * side / 4 {
-        let gradients = lanes(gradients[place], channel);
-        let winners: &[u8; LANES] =
-            winners[place][channel..].first_chunk().expect("channels in whole vectors");
-        let first = first_of_two_by_two(place, side);
-        for (tap, output) in (0..).zip([first, first + 1, first + side, first + side + 1]) {
-            outputs[output * stride..][..LANES].copy_from_slice(&of_tap(&gradients, winners, tap));
-        }
-    }
-}
-
-/// The first of the two by two outputs of a tile of `side` by `side` of which the largest has this place.
-#[inline(always)]
-fn first_of_two_by_two(place: usize, side: usize) -> usize {
-    let (row, column) = (place / (side / 2), place % (side / 2));
-    2 * row * side + 2 * column
-}
-
-/// The largest of four outputs, and its tap.
-#[inline(always)]
-fn largest(outputs: &[f32], places: [usize; 4]) -> (Lanes, [u8; LANES]) {
-    let stride = outputs.len() / MOST_OUTPUTS;
-    let (mut best, mut taps) = ([f32::NEG_INFINITY; LANES], [0; LANES]);
-    for (tap, place) in (0..).zip(places) {
-        keep_larger((&mut best, &mut taps), lanes(outputs, place * stride), tap);
-    }
-    let mut winners = [0; LANES];
-    for lane in 0..LANES {
-        winners[lane] = taps[lane] as u8;
-    }
-    (best, winners)
 }
 
 /// The matrix of a transform, for one column. A type and not a function as a value, because that is called through `Fn::call`, which is
@@ -271,10 +212,7 @@ macro_rules! form {
             transform_gradients,
             round_pixels,
             round_gradients,
-            transform_largest,
-            round_largest,
             write_outputs,
-            write_largest,
             add_to_pixels,
         };
 
@@ -301,16 +239,6 @@ macro_rules! form {
             fn round_gradients(outputs: &[&[f32]], dm: &mut [u16], plane: usize) {
                 for (channel, _) in vectors(outputs[0].len()) {
                     both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs[output], channel), |place, value| {
-                        dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
-                    });
-                }
-            }
-
-            fn round_largest(gradients: Largest<'_>, dm: &mut [u16], plane: usize, outputs: &mut [f32]) {
-                for (channel, _) in vectors(gradients.0[0].len()) {
-                    spread(gradients, $side, channel, outputs);
-                    let stride = outputs.len() / MOST_OUTPUTS;
-                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs, output * stride), |place, value| {
                         dm[place * plane + channel..][..LANES].copy_from_slice(&halves(value));
                     });
                 }
@@ -356,16 +284,6 @@ macro_rules! form {
                 }
             }
 
-            fn transform_largest(gradients: Largest<'_>, dm: &mut [f32], plane: usize, outputs: &mut [f32]) {
-                for (channel, _) in vectors(gradients.0[0].len()) {
-                    spread(gradients, $side, channel, outputs);
-                    let stride = outputs.len() / MOST_OUTPUTS;
-                    both_ways::<OfOutputs, FMA, _, _>(|output| lanes(outputs, output * stride), |place, value| {
-                        dm[place * plane + channel..][..LANES].copy_from_slice(&value);
-                    });
-                }
-            }
-
             fn write_outputs(m: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], y: &mut [f32]) {
                 for (channel, _) in vectors(channels) {
                     both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
@@ -373,31 +291,6 @@ macro_rules! form {
                             y[start + channel..][..LANES].copy_from_slice(&value);
                         }
                     });
-                }
-            }
-
-            fn write_largest(
-                m: &[f32],
-                plane: usize,
-                channels: usize,
-                offsets: &[Option<usize>],
-                of_all: (&mut [f32], &mut [u8]),
-                outputs: &mut [f32],
-            ) {
-                let ((y, winners), stride) = (of_all, outputs.len() / MOST_OUTPUTS);
-                for (channel, _) in vectors(channels) {
-                    both_ways::<ToOutputs, FMA, _, _>(|place| lanes(&m[place * plane..], channel), |output, value| {
-                        outputs[output * stride..][..LANES].copy_from_slice(&value);
-                    });
-                    for (place, offset) in offsets[..$side * $side / 4].iter().enumerate() {
-                        let Some(start) = offset else { continue };
-                        let first = first_of_two_by_two(place, $side);
-                        let (values, taps) = largest(outputs, [first, first + 1, first + $side, first + $side + 1]);
-                        y[start + channel..][..LANES].copy_from_slice(&values);
-                        if !winners.is_empty() {
-                            winners[start + channel..][..LANES].copy_from_slice(&taps);
-                        }
-                    }
                 }
             }
 
