@@ -179,7 +179,16 @@ mod tests {
     #[test]
     fn batch_norm_agrees_with_its_definition() {
         for norm in KINDS {
-            for sizes in [[2, 5, 7], [1, 5, 16], [64, 65, 24], [3, 17, 130], [7, 1, 3]] {
+            for sizes in [
+                [2, 5, 7],
+                [1, 5, 16],
+                [64, 65, 24],
+                [3, 17, 130],
+                [7, 1, 3],
+                [5, 401, 3],
+                [5, 401, 1],
+                [3, 40, 64],
+            ] {
                 let lengths = [sizes.iter().product(), sizes[2], sizes[2]];
                 assert_same(&lengths, run(batch_norm, norm, sizes), run(batch_norm_composed, norm, sizes));
             }

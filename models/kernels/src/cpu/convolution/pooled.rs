@@ -1,5 +1,5 @@
-//! A convolution and the max pooling after it that halves the rows and columns: the outputs of a tile are pooled in the
-//! first-level cache, so that the map of all outputs, and its gradient in the backward pass, are never in memory.
+//! A convolution and the max pooling after it that halves the rows and columns: the outputs of a tile are pooled as soon
+//! as they are computed, so that the map of all outputs, and its gradient in the backward pass, are never in memory.
 
 use super::winograd::{self, Tiles};
 use super::{FullConvolution, Maps, SavedMaps, taps};

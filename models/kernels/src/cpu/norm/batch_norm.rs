@@ -40,9 +40,13 @@ impl Channels {
     /// The elements that the compiler computes at a time: several vectors.
     const AT_A_TIME: usize = 4 * LANES;
 
+    /// The most rows for them, which fill whole vectors of multiples of 8 channels.
+    const MOST_ROWS: usize = 8;
+
     fn new(epsilon: f32, [gamma, beta, mean, variance]: [&[f32]; 4]) -> Self {
         let width = mean.len();
         let rows = Self::AT_A_TIME >> width.trailing_zeros().min(Self::AT_A_TIME.trailing_zeros());
+        let rows = rows.min(Self::MOST_ROWS);
         let rate: Vec<f32> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
         let [gamma, beta, mean, rate] = [gamma, beta, mean, &rate].map(|channel| channel.repeat(rows));
         Self { width, mean, rate, gamma, beta }
@@ -90,7 +94,8 @@ impl Operation<5> for BatchNormalization {
         let (width, wide) = (channels.width, channels.mean.len());
         let (dy, x) = (gradient.storage::<f32>(), saved.x.storage::<f32>());
         let rows = dy.len() / width.max(1);
-        let chunks = Chunks::new(rows, 16);
+        // The sums of a chunk, for every copy of a channel, take at most half of the memory of its rows.
+        let chunks = Chunks::new(rows, 4 * Channels::MOST_ROWS);
         let mut dx = Buffer::new(dy.len());
         let mut partial = vec![0.0; chunks.count() * 2 * wide];
         let (dx_parts, partials) = (dx.shared(), Shared::new(&mut partial));

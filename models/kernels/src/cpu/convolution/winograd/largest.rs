@@ -1,6 +1,6 @@
 //! The largest of each two by two outputs of a tile, and the gradients of the outputs from those of the largest.
 //!
-//! All outputs of a tile are in memory of the first-level cache, `[side][side][channels]`.
+//! All outputs of a tile are in a small memory of the task, `[side][side][channels]`.
 
 use super::super::max_pool::{keep_larger, of_tap};
 use super::transform::{lanes, vectors};
