@@ -21,6 +21,11 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     file.finish()
 }
 
+/// Whether the name of a file ends in this extension, in upper or lower case.
+pub fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
 /// A file that is written in parts, and replaces the file at its path when it is finished. One that is dropped before
 /// leaves the file at its path unchanged.
 pub struct AtomicFile {

@@ -10,7 +10,7 @@ use serde_json::json;
 use vitrine_datasets::open_regular;
 
 use super::Embeddings;
-use crate::files::{AtomicFile, folder_of};
+use crate::files::{AtomicFile, folder_of, has_extension};
 use crate::{npy, weights_file};
 
 /// The version of the description's format. A file with a higher one was written by a newer program.
@@ -259,11 +259,6 @@ pub fn paths_beside(npy: &Path) -> PathBuf {
 /// Whether a file is read as one of NumPy: by its extension, or else by its first bytes.
 fn is_npy(path: &Path) -> bool {
     has_extension(path, "npy") || !has_extension(path, "safetensors") && npy::begins(path)
-}
-
-/// Whether a file's name ends so, in upper or lower case, as `--output` takes it.
-fn has_extension(path: &Path, format: &str) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(format))
 }
 
 #[cfg(test)]

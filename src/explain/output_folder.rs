@@ -19,8 +19,8 @@ const LONGEST_STEM: usize = 40;
 /// A new folder that explanations are written to.
 pub struct OutputFolder {
     path: PathBuf,
-    /// Whether the folder was there before.
-    is_old: bool,
+    /// The folders that were not there before, from the innermost.
+    created: Vec<PathBuf>,
     /// The beginnings of file names that are in use, in lower case, because some file systems do not tell cases apart.
     stems: HashSet<String>,
     cards: Vec<Card>,
@@ -52,10 +52,11 @@ impl OutputFolder {
     /// If there is a file at this path, the folder is not empty, or it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         Self::check(path)?;
-        let is_old = path.is_dir();
+        let is_new = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let created = path.ancestors().take_while(is_new).map(Path::to_owned).collect();
         fs::create_dir_all(path)
             .with_context(|| format!("--output {}: cannot be created", path.display()))?;
-        Ok(Self { path: path.to_owned(), is_old, stems: HashSet::new(), cards: Vec::new() })
+        Ok(Self { path: path.to_owned(), created, stems: HashSet::new(), cards: Vec::new() })
     }
 
     /// Writes the files of one image, whose names begin with that of the image file, and returns this beginning. It is
@@ -101,9 +102,9 @@ impl OutputFolder {
     /// If there is no explanation, for which no folder is left behind, or the page cannot be written.
     pub fn finish(self, facts: &[(&str, String)], classes: &[String]) -> Result<PathBuf> {
         if self.cards.is_empty() {
-            if !self.is_old {
+            for folder in &self.created {
                 // It stays if somebody else has written into it meanwhile.
-                let _ = fs::remove_dir(&self.path);
+                let _ = fs::remove_dir(folder);
             }
             bail!("no image could be explained, so nothing is written");
         }
@@ -151,12 +152,16 @@ mod tests {
     #[test]
     fn without_an_explanation_nothing_is_left_behind() {
         let place = tempfile::tempdir().unwrap();
-        let (new, old) = (place.path().join("new"), place.path().join("old"));
+        let old = place.path().join("old");
         fs::create_dir(&old).unwrap();
-        for (path, stays) in [(&new, false), (&old, true)] {
-            let error = OutputFolder::create(path).unwrap().finish(&[], &[]).unwrap_err().to_string();
+        for name in ["new", "old", "outer/inner", "old/inner"] {
+            let error = OutputFolder::create(&place.path().join(name)).unwrap().finish(&[], &[]);
+            let error = error.unwrap_err().to_string();
             assert!(error.contains("nothing is written"), "{error}");
-            assert_eq!(path.exists(), stays);
+            let left: Vec<_> =
+                fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            assert_eq!(left, [old.clone()], "{name}");
+            assert!(fs::read_dir(&old).unwrap().next().is_none(), "{name}");
         }
     }
 

@@ -17,6 +17,7 @@ use anyhow::Result;
 use vitrine_models::weights::{self, Layout, NamedTensor};
 use vitrine_models::{Mixer, ModelConfig, Position, VisionTransformer, position};
 
+use crate::files::has_extension;
 use crate::model_file::ModelCard;
 use crate::usage::usage;
 use crate::weights_file::Precision;
@@ -95,19 +96,35 @@ pub fn export(
 /// If the library needs a file and `output` names a folder, or the reverse, or a folder is not empty.
 pub fn check(library: Library, output: &Path) -> Result<bool> {
     let shown = output.display();
+    let is_other = is_other_format(output) && !output.is_dir();
     match (library, is_weights_name(output)) {
         (Library::Torchvision, false) => {
             usage!("--output {shown}: --layout torchvision needs a .safetensors file")
         }
-        (Library::HuggingFace, true) => usage!("--output {shown}: --layout hugging-face needs a folder"),
+        (Library::HuggingFace, is_file) if is_file || is_other => {
+            usage!("--output {shown}: --layout hugging-face needs a folder")
+        }
         (_, true) => Ok(true),
+        (_, false) if is_other => {
+            usage!(
+                "--output {shown}: weights are written as .safetensors; give such a name, or that of a folder"
+            )
+        }
         (_, false) => folder::check(output).map(|()| false),
     }
 }
 
 /// Whether the name is that of a file of weights.
 fn is_weights_name(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "safetensors")
+    has_extension(path, "safetensors")
+}
+
+/// Extensions of weights in formats that are not written.
+const OTHER_FORMATS: [&str; 9] = ["pt", "pth", "bin", "ckpt", "npz", "h5", "onnx", "gguf", "pkl"];
+
+/// Whether the name is that of weights in a format that is not written.
+fn is_other_format(path: &Path) -> bool {
+    OTHER_FORMATS.into_iter().any(|extension| has_extension(path, extension))
 }
 
 /// The arguments of an export.
@@ -199,6 +216,10 @@ mod tests {
     fn an_output_must_be_what_the_library_reads() {
         for (library, output, is_file) in [
             (Library::Timm, "model.safetensors", Some(true)),
+            (Library::Timm, "MODEL.SAFETENSORS", Some(true)),
+            (Library::Timm, "model.pth", None),
+            (Library::HuggingFace, "model.onnx", None),
+            (Library::Timm, "model.v2", Some(false)),
             (Library::Timm, "model", Some(false)),
             (Library::HuggingFace, "model", Some(false)),
             (Library::HuggingFace, "model.safetensors", None),

@@ -9,10 +9,10 @@ use crate::train::{score_of, standard_error};
 
 /// The gain in the recipe's metric, as a share of 1, that is worth twice the time of classification.
 const MIN_GAIN: f64 = 0.002;
-/// The share of mistakes that mirror images correct where a model has been trained with flips: 7 to 9% of those on CIFAR-10
-/// (`benches/peers/README.md`), 3% on drawings of emoji. Both what is expected before anything is measured, and the standard deviation
-/// of this expectation.
-const USUAL_GAIN: f64 = 0.06;
+/// The standard deviation of the share of mistakes that mirror images correct, as a part of the share by which they lower the loss. As
+/// large a share is expected before any mistakes are counted: it was 1.4 to 2.0 times as large on CIFAR-10 (TODO). Losses of few
+/// images tell more than counts of mistakes, because every image takes part in them.
+const UNCERTAINTY: f64 = 0.6;
 /// The share of mistakes, about, that change places with right answers when mirror images are added: what makes a measured gain
 /// uncertain.
 const CHANGED: f64 = 0.25;
@@ -57,19 +57,20 @@ impl MirrorGain {
         if falls && self.expected() >= MIN_GAIN { Views::Mirrored } else { Views::One }
     }
 
-    /// The gain to be expected of other images: the measured one, drawn toward the usual one the more, the fewer images it was measured on
-    /// (the mean of the posterior of a normal distribution with a normal prior). Few images show gains and losses of several points
-    /// by chance.
+    /// The gain to be expected of other images: the measured one, drawn toward that which the losses speak for the more, the fewer images
+    /// it was measured on (the mean of the posterior of a normal distribution with a normal prior). Few images show gains and losses of
+    /// several points by chance.
     fn expected(&self) -> f64 {
         let [one, both] = self.scores;
         let measured = both - one;
         match self.metric {
             Metric::Accuracy | Metric::MacroF1 | Metric::BalancedAccuracy => {
                 let mistakes = (1.0 - one).max(0.0);
-                let usual = USUAL_GAIN * mistakes;
-                let variances = [usual * usual, CHANGED * mistakes / self.samples.max(1) as f64];
+                let by_losses = (1.0 - self.losses[1] / self.losses[0]).max(0.0) * mistakes;
+                let variances =
+                    [(UNCERTAINTY * by_losses).powi(2), CHANGED * mistakes / self.samples.max(1) as f64];
                 let weight = variances[0] / variances.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-                usual + weight * (measured - usual)
+                by_losses + weight * (measured - by_losses)
             }
             Metric::MeanAveragePrecision | Metric::Loss => measured,
         }

@@ -22,6 +22,7 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{note, out, outln};
 use crate::cli::within::within;
+use crate::files::has_extension;
 use crate::flags::size_hint;
 use crate::hub::published::BACKBONES;
 use crate::model_file;
@@ -66,7 +67,7 @@ impl Inspect {
         if let Some(config) = named_preset(&self.what) {
             return self.architecture(config);
         }
-        if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
+        if has_extension(path, "toml") && path.exists() {
             return self.architecture(read_model(path)?);
         }
         if self.image_size.is_some() {
@@ -75,7 +76,7 @@ impl Inspect {
                 self.what
             );
         }
-        let is_model = path.extension().is_some_and(|extension| extension == "safetensors")
+        let is_model = has_extension(path, "safetensors")
             || [model_file::FILE_NAME, model_file::SERIES_FILE_NAME]
                 .iter()
                 .any(|name| path.join(name).is_file())

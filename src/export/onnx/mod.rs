@@ -13,7 +13,7 @@ use vitrine_models::{Mixer, ModelConfig, VisionTransformer};
 
 use self::proto::{ElementType, Extent};
 use super::{Exported, python_string};
-use crate::files::write_atomically;
+use crate::files::{has_extension, write_atomically};
 use crate::model_file::ModelCard;
 use crate::predict::Views;
 use crate::usage::usage;
@@ -79,8 +79,7 @@ pub fn write(
 /// # Errors
 /// If it has another extension than `.onnx`.
 pub fn check(output: &Path) -> Result<()> {
-    let named = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    if !named {
+    if !has_extension(output, "onnx") {
         usage!("--output {}: --layout onnx needs a .onnx file", output.display());
     }
     Ok(())

@@ -12,7 +12,7 @@
 //! `s` and `p` are symmetric, so that only half of each is computed. All products but the first and the last are
 //! products of square matrices of the smaller side, in the cache; the definition goes through `x` twice per iteration.
 //! Squaring loses directions whose singular value is less than a thousandth of the largest one to rounding, but those
-//! are still small after five iterations.
+//! are still small after a few iterations.
 //!
 //! Where products [may be rounded](crate::Precision::Bfloat16), `x` is: its products, which are most of the work, are then twice as fast.
 //! The squares stay in float32, as rounding them would lose many directions.
@@ -27,7 +27,12 @@ use std::ops::Range;
 /// The number of rows of a product that one task computes.
 const SMALLEST_CHUNK: usize = 32;
 
-pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32) -> Tensor<3> {
+pub(crate) fn orthogonalize(
+    x: Tensor<3>,
+    polynomial: [f32; 3],
+    iterations: usize,
+    epsilon: f32,
+) -> Tensor<3> {
     let x = contiguous(flex::untracked(x));
     let [count, rows, columns] = sizes(&x);
     let whole = Stack { count, rows, columns };
@@ -62,7 +67,7 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
         square.iter_mut().for_each(|value| *value = *value / norm / norm);
         norms.push(norm);
     }
-    let mut product_of_all = side.polynomials(polynomials, squares);
+    let mut product_of_all = side.polynomials(polynomial, iterations, squares);
     for (polynomial, norm) in product_of_all.chunks_exact_mut(side.size()).zip(norms) {
         polynomial.iter_mut().for_each(|value| *value /= norm);
     }
@@ -167,10 +172,10 @@ impl Stack {
         })
     }
 
-    /// The products of all polynomials, by which matrices with these `squares` are multiplied.
-    fn polynomials(self, factors: &[[f32; 3]], mut squares: Vec<f32>) -> Vec<f32> {
+    /// The products of the polynomials of all iterations, by which matrices with these `squares` are multiplied.
+    fn polynomials(self, [a, b, c]: [f32; 3], iterations: usize, mut squares: Vec<f32>) -> Vec<f32> {
         let mut all: Option<Vec<f32>> = None;
-        for (index, &[a, b, c]) in factors.iter().enumerate() {
+        for iteration in 1..=iterations {
             let polynomials = self.symmetric(|index, rows, out| {
                 let square = self.matrix(&squares, index);
                 for (index, row) in rows.clone().enumerate() {
@@ -180,7 +185,7 @@ impl Stack {
                 }
                 product_up_to(rows, out, Epilogue::Accumulate, c, square, square);
             });
-            if index + 1 < factors.len() {
+            if iteration < iterations {
                 squares =
                     self.symmetric_products(&self.symmetric_products(&polynomials, &squares), &polynomials);
             }
