@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn words_of_a_command_are_quoted_where_they_must_be() {
-        for word in ["runs/photos-hybrid_nano_patch8_64-1", "/tmp/.a+b", "hf:owner/name@0a1b"] {
+        for word in ["runs/photos-hybrid_nano_patch16_128-1", "/tmp/.a+b", "hf:owner/name@0a1b"] {
             assert_eq!(shell_word(word), word);
         }
         for word in ["k/sp ace's", "a b", "$HOME", "~", "a\"b'c!", "Füchse", "a\nb", "*", "C:\\runs", ""] {

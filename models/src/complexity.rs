@@ -124,7 +124,7 @@ impl Complexity {
             Tokenizer::Convolution { layers, .. } => {
                 (1..=layers).map(|after| ConvolutionEmbed::width(config, layers, after)).collect()
             }
-            Tokenizer::Residual { width } => {
+            Tokenizer::Residual { width, .. } => {
                 let stages = 1..=ResidualEmbed::stages(config);
                 stages.map(|after| ResidualEmbed::width(config, width, after)).collect()
             }
@@ -222,8 +222,8 @@ fn tokenizer(config: &ModelConfig) -> u64 {
                 })
                 .sum()
         }
-        Tokenizer::Residual { width } => {
-            let area = config.image_size.height * config.image_size.width;
+        Tokenizer::Residual { width, stride } => {
+            let area = ResidualEmbed::area(config);
             let width = |after| ResidualEmbed::width(config, width, after);
             let stages = (0..ResidualEmbed::stages(config))
                 .map(|stage| {
@@ -231,7 +231,7 @@ fn tokenizer(config: &ModelConfig) -> u64 {
                     product([places, 9 * inputs, outputs]) + product([places / 4, 9 * outputs, outputs])
                 })
                 .sum::<u64>();
-            product([area, 9 * config.channels, width(0)]) + stages
+            product([area, ResidualEmbed::kernel(stride).pow(2) * config.channels, width(0)]) + stages
         }
     }
 }

@@ -393,6 +393,15 @@ impl Graph {
         self.node("Conv", &inputs, attributes, dims)
     }
 
+    /// A convolution whose stride is the side of its square kernels; channels come before rows and columns.
+    pub fn patch_convolution(&mut self, images: &Value, weight: &Value, bias: Option<&Value>) -> Value {
+        let side = weight.dims[2];
+        let [batch, _, height, width] = images.dims[..] else { panic!("images have four dimensions") };
+        let inputs: Vec<&Value> = [images, weight].into_iter().chain(bias).collect();
+        let strides = vec![("strides", Attribute::Ints(vec![side as i64; 2]))];
+        self.node("Conv", &inputs, strides, vec![batch, weight.dims[0], height / side, width / side])
+    }
+
     /// The largest value of every window; channels come before rows and columns.
     pub fn max_pool(&mut self, map: &Value, [kernel, stride, padding]: [usize; 3]) -> Value {
         let side = |side: usize| (side + 2 * padding - kernel) / stride + 1;

@@ -76,8 +76,8 @@ fn biases(config: &ModelConfig) -> u64 {
 /// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient, where they are in memory at
 /// all. A gate keeps two more maps of each stage.
 fn maps(config: &ModelConfig) -> u64 {
-    let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
-    let area = config.image_size.height * config.image_size.width;
+    let Tokenizer::Residual { width, .. } = config.tokenizer else { return 0 };
+    let area = ResidualEmbed::area(config);
     let stem = area * ResidualEmbed::width(config, width, 0);
     let before_pool = |stage| (area >> (2 * stage)) * ResidualEmbed::width(config, width, stage + 1);
     let is_gated = config.channel_attention.is_some_and(|gate| gate.place == GatePlace::Tokenizer);

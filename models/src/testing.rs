@@ -95,7 +95,7 @@ pub fn variants() -> Vec<ModelConfig> {
         all.push(ModelConfig { block, ..stages() });
     }
     let convolution = Tokenizer::Convolution { layers: 2, kernel_size: 3 };
-    let residual = Tokenizer::Residual { width: 6 };
+    let residual = Tokenizer::Residual { width: 6, stride: 1 };
     for &kind in ChannelGate::ALL {
         for &place in GatePlace::ALL {
             let reduction = kind.has_bottleneck().then_some(4);
@@ -113,7 +113,8 @@ pub fn variants() -> Vec<ModelConfig> {
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..token.clone() });
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..stages() });
     all.push(ModelConfig { tokenizer: convolution, ..token.clone() });
-    all.push(ModelConfig { tokenizer: residual, ..token });
+    all.push(ModelConfig { tokenizer: residual, ..token.clone() });
+    all.push(ModelConfig { tokenizer: Tokenizer::Residual { width: 6, stride: 2 }, ..token });
     all.push(ModelConfig { position: Position::Conditional, ..stages() });
     let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..base() };
     all.push(ModelConfig { distillation_token: true, ..with_class.clone() });

@@ -28,7 +28,7 @@ use crate::text::printable;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine evaluate runs/mnist-vit_pico_patch4_28-1 mnist --split test\n  \
-    vitrine evaluate runs/photos-hybrid_nano_patch8_64-1 other-photos/"
+    vitrine evaluate runs/photos-hybrid_nano_patch16_128-1 other-photos/"
 )]
 pub(super) struct Evaluate {
     /// Model file or run folder; also another library's weights (a file or folder), hf:OWNER/NAME[@REVISION] on Hugging Face, or

@@ -30,7 +30,7 @@ use crate::usage::{did_you_mean, usage};
 /// status 1 at the end; it never stops the others.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine explain runs/photos-hybrid_nano_patch8_64-1 cat.jpg photos/ --output looked\n  \
+    after_help = "Examples:\n  vitrine explain runs/photos-hybrid_nano_patch16_128-1 cat.jpg photos/ --output looked\n  \
     vitrine explain model.safetensors '*.png' --method rollout --method grad-cam --class dog --output looked"
 )]
 pub(super) struct Explain {

@@ -26,7 +26,7 @@ use crate::weights_file::Precision;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine export runs/photos-vit_tiny_patch8_64-1 --layout timm --output photos.safetensors\n  \
-    vitrine export model.safetensors --layout hugging-face --output photos-vit/\n  vitrine export runs/photos-hybrid_nano_patch8_64-1 \
+    vitrine export model.safetensors --layout hugging-face --output photos-vit/\n  vitrine export runs/photos-hybrid_nano_patch16_128-1 \
     --layout onnx --with-preprocessing --output photos.onnx"
 )]
 pub(super) struct Export {

@@ -49,7 +49,7 @@ use crate::usage::UsageError;
 #[derive(Parser)]
 #[command(name = "vitrine", version, max_term_width = 110)]
 #[command(
-    after_help = "Example:\n  vitrine train photos/\n  vitrine classify runs/photos-hybrid_nano_patch8_64-1 cat.jpg"
+    after_help = "Example:\n  vitrine train photos/\n  vitrine classify runs/photos-hybrid_nano_patch16_128-1 cat.jpg"
 )]
 struct Cli {
     #[command(subcommand)]

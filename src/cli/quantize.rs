@@ -30,7 +30,7 @@ use crate::weights_file::Precision;
 /// Write a model file with smaller weights: of eight bits, which are faster, too, on CPUs that multiply bytes (AVX512-VNNI, AMX), or of 16.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine quantize runs/photos-hybrid_nano_patch8_64-1 --output photos8.safetensors --calibration photos/\n  \
+    after_help = "Examples:\n  vitrine quantize runs/photos-hybrid_nano_patch16_128-1 --output photos8.safetensors --calibration photos/\n  \
     vitrine classify photos8.safetensors new-photos/"
 )]
 pub(super) struct Quantize {

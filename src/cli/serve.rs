@@ -32,7 +32,7 @@ const BODY_BYTES: u64 = 32 << 20;
 /// wait are computed together. SIGTERM and Ctrl-C end the server when all requests are answered; SIGHUP loads models whose files
 /// have changed. Encryption is left to a proxy in front of it.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  vitrine serve runs/photos-hybrid_nano_patch8_64-1\n  \
+#[command(after_help = "Examples:\n  vitrine serve runs/photos-hybrid_nano_patch16_128-1\n  \
     vitrine serve cats=cats.safetensors dogs=dogs.safetensors --listen 0.0.0.0:8080 --token-file token.txt\n  \
     curl --data-binary @cat.jpg http://127.0.0.1:8080/classify")]
 pub(super) struct Serve {

@@ -14,7 +14,7 @@
 //! use vitrine::Classifier;
 //! use vitrine_datasets::ImageSource;
 //!
-//! let classifier = Classifier::load("runs/photos-hybrid_nano_patch8_64-1".as_ref())?;
+//! let classifier = Classifier::load("runs/photos-hybrid_nano_patch16_128-1".as_ref())?;
 //! let embedded = |files: &[&str]| -> anyhow::Result<Embeddings> {
 //!     let mut embeddings = Embeddings::new(classifier.card().model.embedding_dim());
 //!     let sources: Vec<_> = files.iter().map(|file| ImageSource::File(file.into())).collect();

@@ -64,7 +64,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
 /// use vitrine_datasets::{Image, ImageSource};
 ///
 /// vitrine::threads::set(None)?; // one thread for each physical core
-/// let classifier = vitrine::load("runs/photos-hybrid_nano_patch8_64-1", &LoadOptions::default())?;
+/// let classifier = vitrine::load("runs/photos-hybrid_nano_patch16_128-1", &LoadOptions::default())?;
 ///
 /// // An image in memory, as a file has it or as pixels; `name` is for messages.
 /// let bytes = std::fs::read("cat.jpg")?;

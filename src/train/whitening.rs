@@ -17,8 +17,6 @@ use crate::text::count;
 
 /// The name of the kernels in model files.
 const KERNELS: &str = "patch_embed.stem.weight";
-/// The side of a kernel.
-const SIDE: usize = 3;
 /// The most images whose patches are measured.
 const IMAGES: usize = 256;
 /// The number of patches of a row of an image, about.
@@ -52,12 +50,13 @@ pub(super) fn whitened(
         preprocessing: config.preprocessing.clone(),
         ..training.config().clone()
     })?;
-    let Some(covariance) = covariance(&loader, part, events)? else { return Ok(model) };
+    let side = kernels.shape[2];
+    let Some(covariance) = covariance(&loader, part, side, events)? else { return Ok(model) };
     set(kernels, &covariance);
     Ok(weights::from_timm(model, tensors)?)
 }
 
-/// Replaces kernels of `[out, in, 3, 3]` by as many leading eigenvectors of the matrix as there are or as half of them hold, and
+/// Replaces kernels of `[out, in, side, side]` by as many leading eigenvectors of the matrix as there are or as half of them hold, and
 /// then by their negatives. The rest stays.
 fn set(kernels: &mut NamedTensor, covariance: &[f64]) {
     let length: usize = kernels.shape[1..].iter().product();
@@ -71,17 +70,22 @@ fn set(kernels: &mut NamedTensor, covariance: &[f64]) {
 }
 
 /// The means of the products of two elements of a patch, `[patch, patch]`, where a patch of the images with these indices is
-/// `[channels, 3, 3]`; `None` without any.
+/// `[channels, side, side]`; `None` without any.
 ///
 /// # Errors
 /// When a batch cannot be loaded.
-fn covariance(loader: &Loader, part: Vec<usize>, events: &dyn EventSink) -> Result<Option<Vec<f64>>> {
+fn covariance(
+    loader: &Loader,
+    part: Vec<usize>,
+    side: usize,
+    events: &dyn EventSink,
+) -> Result<Option<Vec<f64>>> {
     let preprocessing = &loader.config().preprocessing;
     let ([height, width], channels) = (preprocessing.image_size, preprocessing.channels);
-    let length = channels * SIDE * SIDE;
+    let length = channels * side * side;
     let mut sums = vec![0.0; length * length];
     let mut patches = 0usize;
-    let steps = |side: usize| (0..(side + 1).saturating_sub(SIDE)).step_by((side / PATCHES).max(1));
+    let steps = |length: usize| (0..(length + 1).saturating_sub(side)).step_by((length / PATCHES).max(1));
     let mut patch = Vec::with_capacity(length);
     let (begun, images) = (Instant::now(), part.len());
     let batches = images.div_ceil(loader.config().batch_size);
@@ -94,9 +98,9 @@ fn covariance(loader: &Loader, part: Vec<usize>, events: &dyn EventSink) -> Resu
             for (top, left) in steps(height).flat_map(|top| steps(width).map(move |left| (top, left))) {
                 patch.clear();
                 let rows =
-                    (0..channels).flat_map(|channel| (0..SIDE).map(move |row| channel * height + top + row));
+                    (0..channels).flat_map(|channel| (0..side).map(move |row| channel * height + top + row));
                 patch.extend(
-                    rows.flat_map(|row| &image[row * width + left..][..SIDE]).map(|&value| f64::from(value)),
+                    rows.flat_map(|row| &image[row * width + left..][..side]).map(|&value| f64::from(value)),
                 );
                 add_products(&mut sums, &patch);
                 patches += 1;
@@ -134,7 +138,7 @@ mod tests {
     /// The configuration of a model with a residual tokenizer.
     fn config() -> RunConfig {
         let config = testing::config(&["a", "b"]);
-        let model = ModelConfig { tokenizer: Tokenizer::Residual { width: 8 }, ..config.model };
+        let model = ModelConfig { tokenizer: Tokenizer::Residual { width: 8, stride: 1 }, ..config.model };
         RunConfig { model, ..config }
     }
 
@@ -185,12 +189,34 @@ mod tests {
     #[test]
     fn what_the_next_layer_sees_has_variance_one_and_is_not_correlated() {
         let config = config();
+        assert_whitened(&config, 3);
+        for stride in [2, 4] {
+            let model = config.model.clone().with_stride(stride);
+            assert_whitened(
+                &RunConfig {
+                    model: ModelConfig { image_size: config.model.image_size, ..model },
+                    ..config.clone()
+                },
+                stride,
+            );
+        }
+        // An image smaller than a kernel has no patch.
+        let images = || testing::drawn([12, 1, 1]).train;
+        let tiny = loader(images(), &config, 2);
+        assert_eq!(super::covariance(&tiny, (0..12).collect(), 3, &Quiet).unwrap(), None);
+        let plain = testing::config(&["a", "b"]).model.init(&Device::default()).unwrap();
+        let same = whitened(plain.clone(), &loader(Vec::new(), &config, 16), &config, &Quiet).unwrap();
+        assert_eq!(weights::to_timm(&same), weights::to_timm(&plain));
+    }
+
+    /// Compares the covariance of what kernels of this side, whitened, leave of images with that of independent numbers.
+    fn assert_whitened(config: &RunConfig, side: usize) {
         let images = || testing::drawn([12, 1, 1]).train;
         let fresh = config.model.init(&Device::default()).unwrap();
-        let training = loader(images(), &config, 16);
-        let model = whitened(fresh.clone(), &training, &config, &Quiet).unwrap();
-        let covariance = covariance(&training, (0..12).collect(), &Quiet).unwrap().unwrap();
-        let length = 27;
+        let training = loader(images(), config, 16);
+        let model = whitened(fresh.clone(), &training, config, &Quiet).unwrap();
+        let covariance = covariance(&training, (0..12).collect(), side, &Quiet).unwrap().unwrap();
+        let length = 3 * side * side;
         let along = |a: &[f32], b: &[f32]| -> f64 {
             let products = covariance.chunks_exact(length).zip(a).map(|(row, &factor)| {
                 f64::from(factor)
@@ -206,12 +232,6 @@ mod tests {
             assert!((found - expected).abs() < 0.05, "{a} {b}: {found}");
         }
         assert_ne!(values, kernels(&fresh));
-        // An image smaller than a kernel has no patch.
-        let tiny = loader(images(), &config, 2);
-        assert_eq!(super::covariance(&tiny, (0..12).collect(), &Quiet).unwrap(), None);
-        let plain = testing::config(&["a", "b"]).model.init(&Device::default()).unwrap();
-        let same = whitened(plain.clone(), &loader(Vec::new(), &config, 16), &config, &Quiet).unwrap();
-        assert_eq!(weights::to_timm(&same), weights::to_timm(&plain));
     }
 
     #[test]

@@ -102,6 +102,14 @@ pub enum Mixer {
     Adjacency,
 }
 
+fn one() -> usize {
+    1
+}
+
+fn is_one(stride: &usize) -> bool {
+    *stride == 1
+}
+
 /// The tokenizer, which makes tokens from an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -122,11 +130,15 @@ pub enum Tokenizer {
     },
     /// A convolution of 3 by 3 with batch norm and GELU, then stages of two such convolutions, with max pooling of 2 by
     /// 2 after the first and a residual connection around the second (after Jordan 2024, airbench, section 3.1).
-    /// `patch_size` must be 2 to the power of the number of stages.
+    /// `patch_size` must be 2 to the power of the number of stages, times `stride`.
     Residual {
         /// The channels of the first stage; the convolution before it has half as many. Each stage doubles them, and
         /// the last stage has `embed_dim`.
         width: usize,
+        /// The stride of the convolution before the first stage. With more than 1, its kernels have this side, so that it maps patches
+        /// without overlap, and the stages see a map whose sides are so many times smaller than those of the image.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        stride: usize,
     },
 }
 

@@ -212,6 +212,18 @@ impl ModelConfig {
         self
     }
 
+    /// The same architecture behind a first convolution of this [stride](Tokenizer::Residual), for images that are so many times larger. Only a
+    /// residual tokenizer has one: other architectures stay as they are.
+    pub fn with_stride(mut self, by: usize) -> Self {
+        if let Tokenizer::Residual { stride, .. } = &mut self.tokenizer {
+            *stride *= by;
+            self.patch_size *= by;
+            self.image_size.height *= by;
+            self.image_size.width *= by;
+        }
+        self
+    }
+
     /// The number of stages: 1 for a plain model.
     pub fn num_stages(&self) -> usize {
         self.depth.stages()

@@ -11,11 +11,13 @@ use crate::graph::{Graph, Value};
 use crate::linear::normal;
 use vitrine_kernels::{Int8Weight, round_to_int8};
 
-/// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
+/// A convolution without bias, with the channels last, that keeps the size of the map, or maps patches of it.
 #[derive(Module, Debug)]
 pub struct Convolution {
     /// `[out, in, kernel, kernel]`, as PyTorch stores it.
     pub weight: Param<Tensor<4>>,
+    /// 1 with padding, or the side of the kernels without.
+    stride: usize,
     #[module(skip)]
     int8: Option<Int8Weight>,
 }
@@ -23,7 +25,12 @@ pub struct Convolution {
 impl Convolution {
     /// A convolution of this weight, `[out, in, kernel, kernel]`.
     pub fn of(weight: Param<Tensor<4>>) -> Self {
-        Self { weight, int8: None }
+        Self { weight, stride: 1, int8: None }
+    }
+
+    /// A convolution of patches without overlap, whose stride is the side of the kernels.
+    pub fn of_patches(weight: Param<Tensor<4>>) -> Self {
+        Self { stride: weight.lazy_shape()[2], ..Self::of(weight) }
     }
 
     /// Rounds the weight to bytes, and multiplies bytes from now on where the device can.
@@ -35,7 +42,7 @@ impl Convolution {
 
     /// # Shapes
     /// - map: `[batch, rows, columns, in]`
-    /// - output: `[batch, rows, columns, out]`
+    /// - output: `[batch, rows / stride, columns / stride, out]`
     ///
     /// # Examples
     ///
@@ -72,14 +79,21 @@ impl Convolution {
     }
 
     fn shape(&self) -> vitrine_kernels::Convolution {
-        vitrine_kernels::Convolution::same(self.weight.dims()[2])
+        let kernel_size = self.weight.dims()[2];
+        match self.stride {
+            1 => vitrine_kernels::Convolution::same(kernel_size),
+            stride => vitrine_kernels::Convolution { kernel_size, stride, padding: 0 },
+        }
     }
 
     /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.
     pub(crate) fn trace(&self, graph: &mut Graph, name: &str, map: &Value) -> Value {
         graph.within(name, |graph| {
             let weight = graph.weight("weight", self.weight.val());
-            graph.same_convolution(map, &weight, None, false)
+            match self.stride {
+                1 => graph.same_convolution(map, &weight, None, false),
+                _ => graph.patch_convolution(map, &weight, None),
+            }
         })
     }
 }
@@ -169,5 +183,29 @@ impl ConvolutionEmbed {
             })
         });
         graph.tokens_of_map(&map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+    use burn::tensor::module::conv2d;
+    use burn::tensor::ops::ConvOptions;
+
+    use super::*;
+
+    #[test]
+    fn a_convolution_of_patches_is_one_whose_stride_is_its_kernel() {
+        let device = Device::default();
+        for [stride, height, width] in [[2, 6, 4], [3, 3, 9], [4, 8, 8]] {
+            let random = |shape: [usize; 4]| Tensor::<4>::random(shape, Distribution::Default, &device);
+            let (images, weight) = (random([2, 3, height, width]), random([5, 3, stride, stride]));
+            let options = ConvOptions::new([stride; 2], [0; 2], [1; 2], 1);
+            let expected = conv2d(images.clone(), weight.clone(), None, options).permute([0, 2, 3, 1]);
+            let convolution = Convolution::of_patches(Param::from_tensor(weight));
+            let found = convolution.forward(images.permute([0, 2, 3, 1]));
+            assert_eq!(found.dims(), [2, height / stride, width / stride, 5]);
+            assert!((found - expected).abs().max().into_scalar::<f32>() < 1e-5, "{stride}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::attention::ChannelGating;
-use crate::graph::{Attribute, Graph, Value};
+use crate::graph::{Graph, Value};
 use crate::linear::{Linear, uniform};
 use crate::norm::LayerNorm;
 use crate::{GatePlace, ModelConfig, Tokenizer};
@@ -50,8 +50,8 @@ impl TokenEmbed {
             Tokenizer::Convolution { layers, kernel_size } => {
                 ImageTokenizer::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
             }
-            Tokenizer::Residual { width } => {
-                ImageTokenizer::Residual(ResidualEmbed::new(config, width, device))
+            Tokenizer::Residual { width, stride } => {
+                ImageTokenizer::Residual(ResidualEmbed::new(config, (width, stride), device))
             }
         };
         let norm = config.embed_norm.then(|| LayerNorm::new(config.embed_dim, config.norm_epsilon, device));
@@ -193,16 +193,13 @@ impl PatchEmbed {
     }
 
     fn trace_convolution(&self, graph: &mut Graph, images: &Value) -> Value {
-        let [_, channels, height, width] = images.dims[..] else { panic!("images have four dimensions") };
         let [_, dim] = self.proj.weight.val().dims();
-        let side = self.patch_size;
+        let (channels, side) = (images.dims[1], self.patch_size);
         let map = graph.within("proj", |graph| {
             let weight = self.proj.weight.val().transpose().reshape([dim, channels, side, side]);
             let weight = graph.weight("weight", weight);
             let bias = self.proj.bias.as_ref().map(|bias| graph.constant("bias", bias.val()));
-            let inputs: Vec<&Value> = [images, &weight].into_iter().chain(&bias).collect();
-            let strides = vec![("strides", Attribute::Ints(vec![side as i64; 2]))];
-            graph.node("Conv", &inputs, strides, vec![1, dim, height / side, width / side])
+            graph.patch_convolution(images, &weight, bias.as_ref())
         });
         graph.tokens_of_map(&map)
     }

@@ -1,23 +1,23 @@
 //! A tokenizer of residual convolutions, which gives the model the locality that a Vision Transformer lacks on small
 //! data sets.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
 use super::{Convolution, tokenizer_gate};
-use crate::ModelConfig;
 use crate::attention::ChannelGating;
 use crate::graph::{Graph, Value};
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
+use crate::{ModelConfig, Tokenizer};
 
 /// The convolutional part of a hybrid model (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early
 /// Convolutions Help Transformers See Better'). Its stages are those of Jordan 2024 ('94% on CIFAR-10 in 3.29 Seconds',
 /// section 3.1), chosen because they train fastest, with residual connections added.
 #[derive(Module, Debug)]
 pub struct ResidualEmbed {
-    /// The first convolution, at the size of the image, to half the channels of the first stage. With it, the first
-    /// pooled values depend on more than 3 by 3 pixels.
+    /// The first convolution, to half the channels of the first stage: at the size of the image, so that the first pooled values
+    /// depend on more than 3 by 3 pixels, or of patches.
     pub stem: Convolution,
     /// The norm after the stem, followed by GELU.
     pub stem_norm: BatchNorm,
@@ -41,9 +41,26 @@ pub struct ResidualStage {
 }
 
 impl ResidualEmbed {
-    /// The number of stages: the logarithm of the patch size, because each stage halves the map.
+    /// The number of stages, because each stage halves the map that the stem leaves.
     pub(crate) fn stages(config: &ModelConfig) -> usize {
-        config.patch_size.ilog2() as usize
+        (config.patch_size / Self::stride_of(config)).ilog2() as usize
+    }
+
+    /// The number of places of the map that the stem leaves.
+    pub(crate) fn area(config: &ModelConfig) -> usize {
+        config.image_size.height * config.image_size.width / Self::stride_of(config).pow(2)
+    }
+
+    /// The side of the stem's kernels.
+    pub(crate) fn kernel(stride: usize) -> usize {
+        if stride == 1 { 3 } else { stride }
+    }
+
+    fn stride_of(config: &ModelConfig) -> usize {
+        match config.tokenizer {
+            Tokenizer::Residual { stride, .. } => stride,
+            Tokenizer::Patch | Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } => 1,
+        }
     }
 
     /// The channels of the map `after` this many of the stages; with 0, those of the stem.
@@ -56,21 +73,23 @@ impl ResidualEmbed {
     }
 
     /// Fresh kernels from the distribution that PyTorch uses for a convolution.
-    pub fn new(config: &ModelConfig, width: usize, device: &Device) -> Self {
+    pub fn new(config: &ModelConfig, (width, stride): (usize, usize), device: &Device) -> Self {
         let stage = |index| {
             let [input, output] = [index, index + 1].map(|after| Self::width(config, width, after));
             ResidualStage {
-                conv1: convolution(input, output, device),
+                conv1: Convolution::of(kernels(input, output, 3, device)),
                 norm1: BatchNorm::new(output, config.norm_epsilon, device),
-                conv2: convolution(output, output, device),
+                conv2: Convolution::of(kernels(output, output, 3, device)),
                 norm2: BatchNorm::new(output, config.norm_epsilon, device),
                 gate: tokenizer_gate(config, output, device),
             }
         };
-        let stem = Self::width(config, width, 0);
+        let stem_width = Self::width(config, width, 0);
+        let stem = kernels(config.channels, stem_width, Self::kernel(stride), device);
+        let stem = if stride == 1 { Convolution::of(stem) } else { Convolution::of_patches(stem) };
         Self {
-            stem: convolution(config.channels, stem, device),
-            stem_norm: BatchNorm::new(stem, config.norm_epsilon, device),
+            stem,
+            stem_norm: BatchNorm::new(stem_width, config.norm_epsilon, device),
             stages: (0..Self::stages(config)).map(stage).collect(),
         }
     }
@@ -85,7 +104,7 @@ impl ResidualEmbed {
 
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, height * width / 4^stages, dim]`
+    /// - output: `[batch, height * width / patch_size², dim]`
     ///
     /// # Examples
     ///
@@ -95,8 +114,8 @@ impl ResidualEmbed {
     ///
     /// let device = Device::default();
     /// let plain = preset::find("vit_pico_patch4_32").expect("listed"); // 96 channels
-    /// let config = ModelConfig { tokenizer: Tokenizer::Residual { width: 48 }, ..plain };
-    /// let embed = ResidualEmbed::new(&config, 48, &device);
+    /// let config = ModelConfig { tokenizer: Tokenizer::Residual { width: 48, stride: 1 }, ..plain };
+    /// let embed = ResidualEmbed::new(&config, (48, 1), &device);
     /// assert_eq!(embed.stages.len(), 2);
     /// let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
     /// assert_eq!(embed.forward(images).dims(), [2, 8 * 8, 96]);
@@ -146,7 +165,7 @@ impl ResidualStage {
     }
 }
 
-fn convolution(input: usize, output: usize, device: &Device) -> Convolution {
-    let bound = 1.0 / ((9 * input) as f64).sqrt();
-    Convolution::of(uniform([output, input, 3, 3], bound, device))
+fn kernels(input: usize, output: usize, side: usize, device: &Device) -> Param<Tensor<4>> {
+    let bound = 1.0 / ((side * side * input) as f64).sqrt();
+    uniform([output, input, side, side], bound, device)
 }

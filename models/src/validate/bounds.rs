@@ -64,8 +64,9 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         numbers.push(("tokenizer.convolution.layers", layers, 16));
         numbers.push(("tokenizer.convolution.kernel_size", kernel_size, 127));
     }
-    if let Tokenizer::Residual { width } = config.tokenizer {
+    if let Tokenizer::Residual { width, stride } = config.tokenizer {
         numbers.push(("tokenizer.residual.width", width, LARGEST_DIM));
+        numbers.push(("tokenizer.residual.stride", stride, LARGEST_SIDE));
     }
     match config.pool {
         Pool::ClassToken
@@ -160,9 +161,9 @@ fn sizes(config: &ModelConfig) -> [JointSize; 6] {
 /// The number of values of the largest map in a tokenizer of convolutions.
 fn first_map(config: &ModelConfig) -> f64 {
     match config.tokenizer {
-        Tokenizer::Residual { width } => {
+        Tokenizer::Residual { width, .. } => {
             let width = ResidualEmbed::width(config, width, 1);
-            config.image_size.height as f64 * config.image_size.width as f64 * width as f64
+            ResidualEmbed::area(config) as f64 * width as f64
         }
         Tokenizer::Patch | Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } => 0.0,
     }
@@ -193,11 +194,12 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
             let pairs: f64 = (0..layers).map(|layer| product(width(layer), width(layer + 1))).sum();
             product(kernel_size, kernel_size) * pairs
         }
-        Tokenizer::Residual { width } => {
+        Tokenizer::Residual { width, stride } => {
             let width = |after| ResidualEmbed::width(config, width, after);
             let stages = 0..ResidualEmbed::stages(config);
             let pairs = stages.map(|stage| product(width(stage) + width(stage + 1), width(stage + 1)));
-            9.0 * (product(config.channels, width(0)) + pairs.sum::<f64>())
+            let kernel = ResidualEmbed::kernel(stride);
+            product(kernel, kernel) * product(config.channels, width(0)) + 9.0 * pairs.sum::<f64>()
         }
     };
     let widths = config.head_hidden.iter().chain([&config.num_classes]);

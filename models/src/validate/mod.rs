@@ -88,7 +88,7 @@ impl ModelConfig {
                 "`tokenizer = \"shifted_patch\"` needs a `patch_size` of at least 2",
             ),
             Tokenizer::Convolution { layers, kernel_size } => self.check_convolutions(layers, kernel_size),
-            Tokenizer::Residual { width } => self.check_residual_stages(width),
+            Tokenizer::Residual { width, stride } => self.check_residual_stages(width, stride),
         }
     }
 
@@ -124,12 +124,16 @@ impl ModelConfig {
         Ok(())
     }
 
-    fn check_residual_stages(&self, width: usize) -> Checked {
+    fn check_residual_stages(&self, width: usize, stride: usize) -> Checked {
         refuse(width == 0, "`tokenizer`: `width` leaves nothing: it must be at least 1")?;
-        if self.patch_size < 2 || !self.patch_size.is_power_of_two() {
+        refuse(stride == 0, "`tokenizer`: `stride` leaves nothing: it must be at least 1")?;
+        let halved = self.patch_size / stride;
+        if halved < 2 || !halved.is_power_of_two() || !self.patch_size.is_multiple_of(stride) {
+            let of_stride =
+                if stride == 1 { String::new() } else { format!(" times the `stride`, {stride}") };
             return fail(format!(
                 "`tokenizer`: each stage of `residual` halves the image, so `patch_size` must be 2, 4, 8 or a higher \
-                 power of 2, and is {}",
+                 power of 2{of_stride}, and is {}",
                 self.patch_size
             ));
         }
@@ -341,7 +345,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Change = fn(&mut ModelConfig);
-        let cases: [(&str, Change); 38] = [
+        let cases: [(&str, Change); 40] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -379,7 +383,9 @@ mod tests {
             ("neighborhood", |c| c.mixers = vec![Mixer::Neighborhood(0)]),
             ("kernel_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 2, kernel_size: 2 }),
             ("patch_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 1, kernel_size: 3 }),
-            ("width", |c| c.tokenizer = Tokenizer::Residual { width: 0 }),
+            ("stride", |c| c.tokenizer = Tokenizer::Residual { width: 4, stride: 0 }),
+            ("stride", |c| c.tokenizer = Tokenizer::Residual { width: 4, stride: 3 }),
+            ("width", |c| c.tokenizer = Tokenizer::Residual { width: 0, stride: 1 }),
             ("position_place", |c| {
                 c.position = Position::None;
                 c.position_place = PositionPlace::QueryKey;

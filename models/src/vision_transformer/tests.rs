@@ -214,8 +214,11 @@ fn gradients_are_those_of_finite_differences() {
             (f64::from(loss(&moved).into_scalar::<f32>()), along)
         };
         let (_, along) = step(0.0);
-        // The norm of the stem and two norms in each of two stages, each with a running mean, a variance and a count.
-        let averages = if matches!(config.tokenizer, Tokenizer::Residual { .. }) { 15 } else { 0 };
+        // The norm of the stem and two norms in each stage, each with a running mean, a variance and a count.
+        let averages = match config.tokenizer {
+            Tokenizer::Residual { stride, .. } => 3 * (1 + 2 * (config.patch_size / stride).ilog2() as usize),
+            Tokenizer::Patch | Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } => 0,
+        };
         assert_eq!(along.without, averages, "{config:?}");
         // A step of 0.005 along the direction, to each side.
         let size = (5e-3 / along.squared_length.sqrt()) as f32;

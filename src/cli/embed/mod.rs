@@ -46,7 +46,7 @@ use crate::usage::usage;
 #[derive(Args)]
 #[command(
     mut_arg("paths", |paths| paths.help(INPUTS)),
-    after_help = "Examples:\n  vitrine embed runs/photos-hybrid_nano_patch8_64-1 photos/ --output photos.npy --html map.html\n  \
+    after_help = "Examples:\n  vitrine embed runs/photos-hybrid_nano_patch16_128-1 photos/ --output photos.npy --html map.html\n  \
     vitrine embed dinov2-small cifar10 --output cifar10.npy\n  \
     find . -name '*.jpg' | vitrine embed model.safetensors - --format csv --normalize"
 )]

@@ -41,7 +41,7 @@ use crate::usage::usage;
 /// To find other versions of a picture rather than other pictures of a kind, use --similarity layout.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine similar runs/photos-hybrid_nano_patch8_64-1 cat.jpg --in photos/ --html similar.html\n  \
+    after_help = "Examples:\n  vitrine similar runs/photos-hybrid_nano_patch16_128-1 cat.jpg --in photos/ --html similar.html\n  \
     vitrine similar dinov2-small drawing.png --in drawings/ --similarity layout\n  \
     vitrine similar model.safetensors new/ --in photos.npy --top 3 --format jsonl"
 )]

@@ -42,8 +42,8 @@ use crate::usage::usage;
 /// path and label; see --label-separator for several labels an image) or an archive (.tar, .tar.gz, .zip).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine train\n  vitrine train photos/ --time 30m\n  \
-    vitrine train --resume runs/photos-hybrid_nano_patch8_64-1\n  \
-    vitrine train --config runs/photos-hybrid_nano_patch8_64-1\n  vitrine train photos/ --folds 5")]
+    vitrine train --resume runs/photos-hybrid_nano_patch16_128-1\n  \
+    vitrine train --config runs/photos-hybrid_nano_patch16_128-1\n  vitrine train photos/ --folds 5")]
 pub(super) struct Train {
     /// Data set: a name or a path (default: shapes). With --resume or --config, the place where the images of the run
     /// are now.

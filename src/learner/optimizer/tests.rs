@@ -366,7 +366,7 @@ fn muon_takes_the_matrices_of_blocks_and_the_convolutions_after_the_first() {
             "class_blocks.0.mlp.fc2.weight",
         ])
     );
-    let residual = ModelConfig { tokenizer: Tokenizer::Residual { width: 4 }, ..plain() };
+    let residual = ModelConfig { tokenizer: Tokenizer::Residual { width: 4, stride: 1 }, ..plain() };
     let convolutions =
         by_muon(&residual).into_iter().filter(|path| path.starts_with("patch_embed")).collect();
     let stages: BTreeSet<String> = convolutions;

@@ -97,11 +97,14 @@ fn more_time_means_stronger_augmentation_and_larger_images() {
     assert_eq!(chosen(32, 45_000, 1_800.0), (32, false));
     assert_eq!(chosen(32, 45_000, 4_000.0), (32, false), "a wider model, for fewer epochs");
     assert_eq!(chosen(32, 45_000, 8_000.0), (32, true));
-    assert_eq!(chosen(100, 1_600, 10.0), (32, false));
+    assert_eq!(chosen(50, 1_600, 10.0), (32, false));
+    assert_eq!(chosen(50, 1_600, 130.0), (48, true));
+    assert_eq!(chosen(100, 1_600, 10.0), (96, false), "patches of 3 by 3 pixels");
     assert_eq!(chosen(100, 1_600, 130.0), (64, true));
     assert_eq!(chosen(100, 1_600, 300.0), (96, true));
-    let at_128 = [400.0, 600.0].map(|seconds| chosen(300, 1_600, seconds).0);
-    assert_eq!(at_128, [96, 128], "it wants more epochs than smaller sizes");
+    assert_eq!(chosen(300, 1_600, 10.0), (96, false), "patches of 3 by 3 pixels");
+    let of_two_by_two = [130.0, 300.0, 400.0, 600.0].map(|seconds| chosen(300, 1_600, seconds).0);
+    assert_eq!(of_two_by_two, [128, 192, 192, 256], "the largest wants more epochs than the others");
 }
 
 #[test]

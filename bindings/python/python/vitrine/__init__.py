@@ -2,7 +2,7 @@
 
     import vitrine
 
-    classifier = vitrine.Classifier("runs/photos-hybrid_nano_patch8_64-1")
+    classifier = vitrine.Classifier("runs/photos-hybrid_nano_patch16_128-1")
     for predictions in classifier.classify(["cat.jpg", "dog.jpg"]):
         print(predictions[0].label, predictions[0].probability)
 """
