@@ -148,7 +148,7 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, usize, String) {
 ///
 /// A stride shows details that a smaller image would lose, at no cost. After training with 1,578 scenes with emoji, all in the
 /// same time, test accuracy and loss are 51.8% and 1.55 at 32 pixels; 54.7, 55.7, and 55.1% and 1.48, 1.46, and 1.47 with strides of 2, 3,
-/// and 4, and maps of this side. In four times the time, they are 57.6% and 1.30 at 64 pixels, and 59.3% and 1.28 at 128 with a stride of 2.
+/// and 4 and maps of 32. In four times the time, they are 57.6% and 1.30 at 64 pixels, and 59.3% and 1.28 at 128 with a stride of 2.
 fn stride_for(map: usize, native: usize) -> Option<usize> {
     let fits = |stride: usize| 10 * map * stride <= 11 * native;
     let strides: &[usize] = if map == 32 { &[3, 2, 1] } else { &[2, 1] };
