@@ -160,7 +160,7 @@ mod tests {
             assert!(error.contains("nothing is written"), "{error}");
             let left: Vec<_> =
                 fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-            assert_eq!(left, [old.clone()], "{name}");
+            assert_eq!(left, std::slice::from_ref(&old), "{name}");
             assert!(fs::read_dir(&old).unwrap().next().is_none(), "{name}");
         }
     }
