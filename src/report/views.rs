@@ -93,7 +93,7 @@ impl fmt::Display for MirrorGain {
             ),
             Views::Mirrored if self.scores[1] - self.scores[0] < MIN_GAIN => write!(
                 f,
-                "each image is classified together with its mirror image, in twice the time, as this usually gains: validation {metric} \
+                "each image is classified together with its mirror image, in twice the time, as the loss falls: validation {metric} \
                  {both}, and {one} for images as they are, which are too few to tell (--no-tta classifies images as they are)"
             ),
             Views::Mirrored => write!(

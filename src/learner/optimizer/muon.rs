@@ -15,8 +15,8 @@ use crate::recipe::Recipe;
 const RMS: f64 = 0.2;
 
 /// The number of iterations by which updates are orthogonalized. Jordan et al. 2024 have five for language models, and Jordan's airbench94
-/// with Muon three (<https://github.com/KellerJordan/cifar10-airbench>): models here learn as much from three as from five, which
-/// take a twentieth of the time of a step (`benches/peers/README.md`).
+/// with Muon three (<https://github.com/KellerJordan/cifar10-airbench>): models here learn as much from three as from five, in less
+/// time (`benches/peers/README.md`).
 const ITERATIONS: usize = 3;
 
 /// The Muon update rule, which is for hidden matrices only.
