@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use vitrine_datasets::SourceKind;
 use vitrine_models::{ImageSize, ModelConfig, Tokenizer, preset};
 
-use super::{Evidence, Overrides, adjacency};
+use super::{Budget, Evidence, Overrides, adjacency};
 use crate::files::{has_extension, read_text};
 use crate::import;
 use crate::model_file::ModelCard;
@@ -46,36 +46,15 @@ fn by_default(
     evidence: &Evidence<'_>,
     reasons: &mut Vec<String>,
 ) -> Result<(String, ModelConfig)> {
-    let (side, why) = match overrides.image_size {
-        Some(side) => match patch_for(side) {
-            Some(patch) => (side, format!("patch {patch} divides it")),
-            None => {
-                let unit = match side {
-                    ..=40 => 2,
-                    41..=96 => 4,
-                    97..=191 => 8,
-                    192..=383 => 16,
-                    _ => 32,
-                };
-                usage!(
-                    "--image-size {side}: the default model needs a multiple of {unit}, such as {}; or choose a --model",
-                    side.next_multiple_of(unit)
-                )
-            }
-        },
-        None => return Ok(for_native_size(evidence, reasons)),
+    let ((map, stride), why) = match overrides.image_size {
+        Some(side) => of_stated_size(side, evidence)?,
+        None => size_for(evidence),
     };
-    Ok(described(for_time(side, evidence), why, reasons))
-}
-
-/// The default architecture at an image size for the data set and the time.
-fn for_native_size(evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> (String, ModelConfig) {
-    let (map, stride, why) = size_for(evidence);
     let model = match stride {
         1 => for_time(map, evidence),
         _ => strided(map, stride, evidence),
     };
-    described(model, why, reasons)
+    Ok(described(model, why, reasons))
 }
 
 /// Adds the reasons for an architecture, and returns it with its name.
@@ -116,31 +95,76 @@ pub(super) fn pretrained_hint(overrides: &Overrides, evidence: &Evidence<'_>) ->
 /// Sides of the map that the stages of convolutions see, for images of more than 40 pixels, from the largest.
 const MAPS: [usize; 5] = [128, 96, 64, 48, 32];
 
-/// The side of the stages' map for the data set, the stride that makes it from the image, and the reason for the size of the image. For
-/// images of up to 40 pixels, the stride is 1.
-fn size_for(evidence: &Evidence<'_>) -> (usize, usize, String) {
+/// The largest stride for an image size that the user states.
+const MAX_STRIDE: usize = 4;
+
+/// The side of the map that the stages of convolutions see, with the stride that makes it from the image. With a stride of 1, the map is as
+/// large as the image.
+type Map = (usize, usize);
+
+/// The map for images of a size that the user states, and the reason for it.
+fn of_stated_size(side: usize, evidence: &Evidence<'_>) -> Result<(Map, String)> {
+    let map_of = |stride: usize| side.is_multiple_of(stride).then_some((side / stride, stride));
+    let has_patch =
+        |&(map, stride): &Map| patch_for(map).is_some() && (stride == 1 || map >= MAPS[MAPS.len() - 1]);
+    let maps: Vec<Map> = (1..=MAX_STRIDE).filter_map(map_of).filter(has_patch).collect();
+    let Some(map) = affordable(&maps, evidence) else {
+        let unit = match side {
+            ..=40 => 2,
+            41..=96 => 4,
+            97..=191 => 8,
+            192..=383 => 16,
+            _ => 32,
+        };
+        usage!(
+            "--image-size {side}: the default model needs a multiple of {unit}, such as {}; or choose a --model",
+            side.next_multiple_of(unit)
+        )
+    };
+    let why = match (map.1, maps.len(), &evidence.budget) {
+        (stride, 2.., Some(_)) => {
+            format!("as stated, in patches of {stride} by {stride} pixels for the time there is")
+        }
+        (stride @ 2.., ..) => format!("as stated, in patches of {stride} by {stride} pixels"),
+        _ => "as stated".to_owned(),
+    };
+    Ok((map, why))
+}
+
+/// The map for the data set, and the reason for the size of the image. For images of up to 40 pixels, the stride is 1.
+fn size_for(evidence: &Evidence<'_>) -> (Map, String) {
     let native = evidence.native_side() as usize;
     if native <= 40 {
         let why = format!("the images are {native} pixels on their shorter side");
-        return (native.next_multiple_of(8).max(16), 1, why);
+        return ((native.next_multiple_of(8).max(16), 1), why);
     }
-    let maps = MAPS.into_iter().filter_map(|map| Some((map, stride_for(map, native)?)));
-    let about = format!("the images are about {native} pixels on their shorter side");
-    let Some(budget) = &evidence.budget else {
-        let (map, stride) = maps.into_iter().find(|&(map, _)| map <= 64).unwrap_or((32, 1));
-        return (map, stride, format!("{about}, and training from scratch works best on small ones"));
+    let maps: Vec<Map> = MAPS.into_iter().filter_map(|map| Some((map, stride_for(map, native)?))).collect();
+    let map = affordable(&maps, evidence).expect("the smallest is below 41 pixels");
+    let why = match &evidence.budget {
+        Some(budget) => format!(
+            "the time pays for {} epochs at this size (measured: {:.1} billion multiply-adds a second)",
+            super::rounded(epochs_of(map, *budget, evidence)),
+            budget.multiply_adds_per_second / 1e9
+        ),
+        None => "training from scratch works best on small ones".to_owned(),
     };
-    let epochs = |map, stride| budget.epochs(&strided(map, stride, evidence).1, evidence.train);
+    (map, format!("the images are about {native} pixels on their shorter side, and {why}"))
+}
+
+/// The first of these maps, from the largest, that leaves time for enough epochs; without a time limit, the first of up to 64 pixels.
+/// The last one if none does, and `None` if there are none.
+fn affordable(maps: &[Map], evidence: &Evidence<'_>) -> Option<Map> {
     let wanted = wanted_epochs(evidence.train);
-    let smallest = (32, stride_for(32, native).unwrap_or(1));
-    let affordable = |&(map, stride): &(usize, usize)| epochs(map, stride) >= wanted * more_for_larger(map);
-    let (map, stride) = maps.into_iter().find(affordable).unwrap_or(smallest);
-    let why = format!(
-        "{about}, and the time pays for {} epochs at this size (measured: {:.1} billion multiply-adds a second)",
-        super::rounded(epochs(map, stride)),
-        budget.multiply_adds_per_second / 1e9
-    );
-    (map, stride, why)
+    let pays = |&map: &Map| match evidence.budget {
+        Some(budget) => epochs_of(map, budget, evidence) >= wanted * more_for_larger(map.0),
+        None => map.0 <= 64,
+    };
+    maps.iter().copied().find(pays).or(maps.last().copied())
+}
+
+/// The number of epochs that the budget pays for.
+fn epochs_of((map, stride): Map, budget: Budget, evidence: &Evidence<'_>) -> f64 {
+    budget.epochs(&strided(map, stride, evidence).1, evidence.train)
 }
 
 /// The stride by which images of this resolution become a map of this side; `None` if there are too few pixels, or where another map of the
@@ -221,7 +245,8 @@ fn resized(name: &'static str, side: usize, channels: usize) -> (&'static str, M
 pub(super) fn to_measure(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<ModelConfig> {
     let mut config = match &overrides.model {
         Some(wanted) => requested(wanted, overrides, evidence)?.1,
-        None => hybrid(overrides.image_size.unwrap_or(32), evidence.channels()).1,
+        // Larger ones may get a stride, which the measured speed decides.
+        None => hybrid(overrides.image_size.unwrap_or(32).min(32), evidence.channels()).1,
     };
     config.num_classes = evidence.info.classes.len();
     Ok(config)

@@ -10,7 +10,7 @@ use crate::usage::UsageError;
 use vitrine_datasets::{
     AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
 };
-use vitrine_models::{ImageSize, preset};
+use vitrine_models::{ImageSize, Tokenizer, preset};
 
 struct Case {
     info: DatasetInfo,
@@ -105,6 +105,23 @@ fn more_time_means_stronger_augmentation_and_larger_images() {
     assert_eq!(chosen(300, 1_600, 10.0), (96, false), "patches of 3 by 3 pixels");
     let of_two_by_two = [130.0, 300.0, 400.0, 600.0].map(|seconds| chosen(300, 1_600, seconds).0);
     assert_eq!(of_two_by_two, [128, 192, 192, 256], "the largest wants more epochs than the others");
+}
+
+#[test]
+fn the_time_decides_in_which_patches_images_of_a_stated_size_are_read() {
+    let patches = |seconds: Option<f64>| {
+        let case = case(SourceKind::Folder, [300; 2], false, 1_600);
+        let budget = seconds.map(|seconds| Budget { seconds, multiply_adds_per_second: 3e10 });
+        let stated = Overrides { image_size: Some(128), ..Overrides::default() };
+        let plan = Plan::new(&stated, &Evidence { budget, ..evidence(&case) }).unwrap();
+        assert_eq!(plan.model.image_size, ImageSize::square(128));
+        match plan.model.tokenizer {
+            Tokenizer::Residual { stride, .. } => stride,
+            tokenizer => panic!("{tokenizer:?}"),
+        }
+    };
+    assert_eq!([10.0, 130.0, 1_000.0].map(|seconds| patches(Some(seconds))), [4, 2, 1]);
+    assert_eq!(patches(None), 2, "a map of up to 64 pixels");
 }
 
 #[test]
