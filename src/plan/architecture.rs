@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use vitrine_datasets::SourceKind;
 use vitrine_models::{ImageSize, ModelConfig, Tokenizer, preset};
 
-use super::{Budget, Evidence, Overrides, adjacency};
+use super::{Evidence, Overrides, adjacency};
 use crate::files::{has_extension, read_text};
 use crate::import;
 use crate::model_file::ModelCard;
@@ -121,12 +121,9 @@ fn of_stated_size(side: usize, evidence: &Evidence<'_>) -> Result<(Map, String)>
             side.next_multiple_of(unit)
         )
     };
-    let why = match (map.1, maps.len(), &evidence.budget) {
-        (stride, 2.., Some(_)) => {
-            format!("as stated, in patches of {stride} by {stride} pixels for the time there is")
-        }
-        (stride @ 2.., ..) => format!("as stated, in patches of {stride} by {stride} pixels"),
-        _ => "as stated".to_owned(),
+    let why = match map.1 {
+        1 => "as stated".to_owned(),
+        stride => format!("as stated, in patches of {stride} by {stride} pixels, which take less time"),
     };
     Ok((map, why))
 }
@@ -140,13 +137,13 @@ fn size_for(evidence: &Evidence<'_>) -> (Map, String) {
     }
     let maps: Vec<Map> = MAPS.into_iter().filter_map(|map| Some((map, stride_for(map, native)?))).collect();
     let map = affordable(&maps, evidence).expect("the smallest is below 41 pixels");
-    let why = match &evidence.budget {
-        Some(budget) => format!(
+    let why = match (epochs_of(map, evidence), &evidence.budget) {
+        (Some(epochs), Some(budget)) => format!(
             "the time pays for {} epochs at this size (measured: {:.1} billion multiply-adds a second)",
-            super::rounded(epochs_of(map, *budget, evidence)),
+            super::rounded(epochs),
             budget.multiply_adds_per_second / 1e9
         ),
-        None => "training from scratch works best on small ones".to_owned(),
+        _ => "training from scratch works best on small ones".to_owned(),
     };
     (map, format!("the images are about {native} pixels on their shorter side, and {why}"))
 }
@@ -155,16 +152,16 @@ fn size_for(evidence: &Evidence<'_>) -> (Map, String) {
 /// The last one if none does, and `None` if there are none.
 fn affordable(maps: &[Map], evidence: &Evidence<'_>) -> Option<Map> {
     let wanted = wanted_epochs(evidence.train);
-    let pays = |&map: &Map| match evidence.budget {
-        Some(budget) => epochs_of(map, budget, evidence) >= wanted * more_for_larger(map.0),
+    let pays = |&map: &Map| match epochs_of(map, evidence) {
+        Some(epochs) => epochs >= wanted * more_for_larger(map.0),
         None => map.0 <= 64,
     };
     maps.iter().copied().find(pays).or(maps.last().copied())
 }
 
-/// The number of epochs that the budget pays for.
-fn epochs_of((map, stride): Map, budget: Budget, evidence: &Evidence<'_>) -> f64 {
-    budget.epochs(&strided(map, stride, evidence).1, evidence.train)
+/// The number of epochs that the time limit pays for, if there is one.
+fn epochs_of((map, stride): Map, evidence: &Evidence<'_>) -> Option<f64> {
+    Some(evidence.budget?.epochs(&strided(map, stride, evidence).1, evidence.train))
 }
 
 /// The stride by which images of this resolution become a map of this side; `None` if there are too few pixels, or where another map of the

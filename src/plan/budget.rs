@@ -48,12 +48,7 @@ impl Budget {
         evidence: &Evidence<'_>,
         device: &FoundDevice,
     ) -> Result<Option<Self>> {
-        let Some(seconds) = overrides.length.seconds else { return Ok(None) };
-        let is_file = overrides.recipe_file().is_some();
-        let has_size = overrides.model.is_some() || overrides.image_size.is_some();
-        if evidence.pretrained.is_some() || (is_file && has_size) {
-            return Ok(None);
-        }
+        let Some(seconds) = time_for_choices(overrides, evidence)? else { return Ok(None) };
         let config = architecture::to_measure(overrides, evidence)?;
         let recipe = recipe::to_measure(overrides, evidence, &config)?;
         let work = Work::Training(&recipe, evidence.train);
@@ -99,6 +94,17 @@ impl Budget {
             / Complexity::of(config).total().max(1) as f64;
         views / images.max(1) as f64
     }
+}
+
+/// The time limit of a run, which the user or the recipe's file states, if the plan has open choices that depend on it.
+///
+/// # Errors
+/// When the recipe's file cannot be read.
+pub(super) fn time_for_choices(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<Option<f64>> {
+    let file = overrides.recipe_file().map(Recipe::read).transpose()?;
+    let of_file = file.as_ref().and_then(|recipe| recipe.time_seconds);
+    let is_open = evidence.pretrained.is_none() && (file.is_none() || overrides.model.is_none());
+    Ok(overrides.length.seconds.or(of_file).filter(|_| is_open))
 }
 
 /// Step number `step`, on `batch` random images.

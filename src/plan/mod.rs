@@ -13,6 +13,8 @@ mod smaller_size;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use anyhow::{Context, Error, Result, anyhow, bail};
 use vitrine_datasets::{
     Augmentation, ClassSizes, Crop, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
@@ -25,6 +27,7 @@ pub use pooling::Pooling;
 pub use resize::Resize;
 
 use crate::device::FoundDevice;
+use crate::files::has_extension;
 use crate::import;
 use crate::memory::{self, Work};
 use crate::model_file::ModelCard;
@@ -53,8 +56,8 @@ pub struct Overrides {
 
 impl Overrides {
     /// The path of the recipe, if it is a file.
-    fn recipe_file(&self) -> Option<&str> {
-        self.recipe.as_deref().filter(|recipe| recipe.ends_with(".toml"))
+    fn recipe_file(&self) -> Option<&Path> {
+        self.recipe.as_deref().map(Path::new).filter(|recipe| has_extension(recipe, "toml"))
     }
 }
 
@@ -214,7 +217,9 @@ fn attributed(error: Error, overrides: &Overrides, evidence: &Evidence<'_>, mode
         .and_then(|recipe| check_recipe(&recipe, &alone, evidence, model, &mut Vec::new()));
     let message = format!("{error:#}");
     match by_itself {
-        Err(of_file) if format!("{of_file:#}") == message => anyhow!("--recipe {file}: {message}"),
+        Err(of_file) if format!("{of_file:#}") == message => {
+            anyhow!("--recipe {}: {message}", file.display())
+        }
         Err(_) | Ok(()) => error,
     }
 }

@@ -29,10 +29,10 @@ pub(super) fn choose(
         Err(reason) => reason,
     };
     let is_file = overrides.recipe_file().is_some();
-    let mut recipe = match &overrides.recipe {
-        Some(file) if is_file => from_file(Path::new(file), evidence)?,
-        Some(name) => requested(find(name)?, evidence, model, reasons),
-        None => {
+    let mut recipe = match (overrides.recipe_file(), &overrides.recipe) {
+        (Some(file), _) => from_file(file, evidence)?,
+        (None, Some(name)) => requested(find(name)?, evidence, model, reasons),
+        (None, None) => {
             for_labels(suited(by_default(overrides, evidence, model, reasons), evidence, model), evidence)
         }
     };
@@ -94,7 +94,7 @@ pub(super) fn to_measure(
     model: &ModelConfig,
 ) -> Result<Recipe> {
     let mut recipe = match overrides.recipe_file() {
-        Some(file) => from_file(Path::new(file), evidence)?,
+        Some(file) => from_file(file, evidence)?,
         None => suited(find(overrides.recipe.as_deref().unwrap_or("short"))?, evidence, model),
     };
     if rounds(&recipe, overrides, evidence) {
@@ -204,8 +204,8 @@ fn by_default(
     model: &ModelConfig,
     reasons: &mut Vec<String>,
 ) -> NamedRecipe {
-    let epochs = affordable_epochs(overrides.length.epochs, evidence, model);
-    let epochs = epochs.unwrap_or_else(|| epochs_for(evidence) as f64);
+    let known = affordable_epochs(overrides.length.epochs, evidence, model);
+    let epochs = known.unwrap_or_else(|| epochs_for(evidence) as f64);
     let name = match epochs {
         _ if evidence.pretrained.is_some() => "fine-tune",
         STRONG_EPOCHS.. => "long",
@@ -218,7 +218,10 @@ fn by_default(
             count(evidence.train, "training image")
         ));
     }
-    reasons.push(format!("recipe {name} for {} epochs", super::rounded(epochs)));
+    reasons.push(match known {
+        None if overrides.length.seconds.is_some() => format!("recipe {name} for the time there is"),
+        _ => format!("recipe {name} for {} epochs", super::rounded(epochs)),
+    });
     NamedRecipe::find(name).expect("a recipe of this program")
 }
 

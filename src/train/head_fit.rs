@@ -96,7 +96,7 @@ impl<'a> HeadFit<'a> {
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
         let (one, mirrored) = self.validated.map(|of| (of.one, of.mirrored)).unzip();
-        let (limit, speed) = (self.config.recipe.time_seconds, self.session.measured_per_second());
+        let (limit, speed) = (self.config.recipe.time_seconds, self.progress.measured_per_second);
         let [validated, tested] = [self.probing.validation.samples.len(), self.test_images]
             .map(|images| affordable_images(images, limit, speed));
         Trained {
@@ -149,6 +149,7 @@ impl<'a> HeadFit<'a> {
     fn restrict(&mut self, model: &VisionTransformer, seconds: f64) -> Result<Instant> {
         let speed = measured_speed(&self.probing.training, model, &self.config, self.runtime)?;
         self.session.measured(speed);
+        self.progress.measured_per_second = Some(speed);
         let images = self.probing.validation.samples.len();
         let [validated, tested] =
             [images, self.test_images].map(|images| affordable_images(images, Some(seconds), Some(speed)));
@@ -157,7 +158,11 @@ impl<'a> HeadFit<'a> {
         if validated < images {
             self.runtime.events.emit(Event::PartialValidation { measured: validated, images });
         }
-        let reserved = reserved_seconds(tested, seconds, Some(speed));
+        let mirrors = self.config.recipe.mirror_views
+            && self.config.recipe.fits_mirror_images()
+            && affords_mirror_images([validated, tested], Some(seconds), Some(speed));
+        let measured = if mirrors { 2 * tested } else { tested };
+        let reserved = reserved_seconds(measured, seconds, Some(speed));
         let until = |end: f64| (end - self.session.run_seconds()).max(0.0);
         let left = until(FEATURES_SHARE * (seconds - reserved));
         let deadline = Instant::now() + Duration::from_secs_f64(until(seconds - reserved));

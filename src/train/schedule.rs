@@ -15,9 +15,21 @@ pub struct Length {
 impl Length {
     /// The share of the run, from 0 to 1, that is done after `steps` steps and `seconds` seconds.
     pub fn done(&self, steps: usize, seconds: f64) -> f64 {
+        let [by_place, by_clock] = self.shares((steps, seconds));
+        by_place.max(by_clock).min(1.0)
+    }
+
+    /// The share, from 0 to 1, of the part of the run that began after `before`, that is done `now`; both are steps and seconds.
+    pub fn done_since(&self, before: (usize, f64), now: (usize, f64)) -> f64 {
+        let ([place, clock], [from, since]) = (self.shares(now), self.shares(before));
+        rest(place, from).max(rest(clock, since))
+    }
+
+    /// The share of the steps and the share of the seconds.
+    fn shares(&self, (steps, seconds): (usize, f64)) -> [f64; 2] {
         let by_place = self.steps.map_or(0.0, |total| steps as f64 / total.max(1) as f64);
         let by_clock = self.seconds.map_or(0.0, |total| if total > 0.0 { seconds / total } else { 1.0 });
-        by_place.max(by_clock).min(1.0)
+        [by_place, by_clock]
     }
 }
 
@@ -45,7 +57,7 @@ impl Steps {
 }
 
 /// Rescales a share of the whole run, `done`, to a share of the part that began at `before`.
-pub fn rest(done: f64, before: f64) -> f64 {
+fn rest(done: f64, before: f64) -> f64 {
     ((done - before) / (1.0 - before).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
 }
 
@@ -146,5 +158,8 @@ mod tests {
         assert_eq!(both.done(50, 1.0), 0.5);
         assert_eq!(both.done(10, 9.0), 0.9);
         assert_eq!(Length { steps: None, seconds: Some(0.0) }.done(0, 0.0), 1.0);
+        // A probe took five seconds, after which the steps begin.
+        let after_probe = |steps, seconds| both.done_since((0, 5.0), (steps, seconds));
+        assert_eq!([after_probe(0, 5.0), after_probe(25, 6.0), after_probe(25, 7.5)], [0.0, 0.25, 0.5]);
     }
 }

@@ -119,14 +119,17 @@ impl Session {
         self.epoch_images as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9)
     }
 
+    /// The same, after the first batch. `None` before the second batch.
+    pub(super) fn epoch_speed(&self) -> Option<f64> {
+        let (images, done) = self.first_batch?;
+        let later = self.epoch_images - images;
+        (later > 0).then(|| later as f64 / done.elapsed().as_secs_f64().max(1e-9))
+    }
+
     /// Images per second that measuring is expected to reach: the speed of the slowest validation, or an estimate from the
     /// speed of training after the first batch of the epoch. `None` before the second batch.
     pub(super) fn measured_per_second(&self) -> Option<f64> {
-        let later = self.first_batch.and_then(|(images, done)| {
-            let later = self.epoch_images - images;
-            (later > 0).then(|| PASSES_PER_STEP * later as f64 / done.elapsed().as_secs_f64().max(1e-9))
-        });
-        self.measured_per_second.or(later)
+        self.measured_per_second.or(self.epoch_speed().map(|speed| PASSES_PER_STEP * speed))
     }
 
     /// The same, after a single batch by its speed. `None` before the first batch.

@@ -41,6 +41,9 @@ pub struct Progress {
     pub learning_rate: f64,
     /// Seconds of training in all sessions.
     pub seconds: f64,
+    /// Images per second of the measuring that the time limit allows for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_per_second: Option<f64>,
     /// The judgment on flips, once validation has made it; only for recipes with `judge_flips`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flips: Option<FlipVerdict>,

@@ -3,7 +3,8 @@
 //!
 //! Updates are scaled as by `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` (Liu et al. 2025, "Muon is
 //! Scalable for LLM Training", section 2.2): to the size of AdamW's, so that AdamW's learning rate and weight decay can
-//! be used. torch orthogonalizes in bfloat16 and with five iterations, this implementation in the recipe's precision and with three.
+//! be used. torch orthogonalizes in bfloat16 and with five iterations of one polynomial, this implementation in the recipe's precision and with
+//! two of their own: models here learn as much from them, in less time (`benches/peers/README.md`).
 
 use burn::optim::LearningRate;
 use burn::optim::momentum::{Momentum, MomentumConfig, MomentumState};
@@ -13,11 +14,6 @@ use crate::recipe::Recipe;
 
 /// The typical root mean square of AdamW's updates, to which Muon's updates are scaled.
 const RMS: f64 = 0.2;
-
-/// The number of iterations by which updates are orthogonalized. Jordan et al. 2024 have five for language models, and Jordan's airbench94
-/// with Muon three (<https://github.com/KellerJordan/cifar10-airbench>): models here learn as much from three as from five, in less
-/// time (`benches/peers/README.md`).
-const ITERATIONS: usize = 3;
 
 /// The Muon update rule, which is for hidden matrices only.
 #[derive(Clone)]
@@ -63,7 +59,7 @@ impl burn::optim::Optimizer for Muon {
         let (gradient, state) = self.momentum.transform(gradient, state);
         let matrices = self.matrices(gradient);
         let [_, rows, columns] = matrices.dims();
-        let update = vitrine_kernels::orthogonalize(matrices, ITERATIONS);
+        let update = vitrine_kernels::orthogonalize(matrices);
         // Back from `[matrices, rows, columns]` to the shape of the parameter.
         let update = if D == 2 { update.swap_dims(0, 1) } else { update };
         let update = update.reshape(parameter.dims());

@@ -166,10 +166,18 @@ fn pretrained_weights_get_a_probe_and_a_learning_rate_that_keeps_their_features(
         let classes: Vec<String> = classes.iter().map(|&class| class.to_owned()).collect();
         let model = model.with_num_classes(classes.len().max(1));
         let card = ModelCard::new(model, classes, preprocessing);
-        let recipe =
-            Plan::new(overrides, &Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) });
-        recipe.unwrap().recipe
+        Plan::new(overrides, &Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) }).unwrap()
     };
+    let minute = AskedLength { epochs: None, seconds: Some(60.0) };
+    let timed = planned(384, &["x", "y"], &Overrides { length: minute, ..Overrides::default() });
+    assert_eq!(timed.recipe.epochs, None);
+    assert!(
+        timed.reasons.contains(&"recipe fine-tune for the time there is".to_owned()),
+        "{:?}",
+        timed.reasons
+    );
+    let planned =
+        |embed_dim, classes: &[&str], overrides: &Overrides| planned(embed_dim, classes, overrides).recipe;
     let usual = |dim| planned(dim, &["x", "y"], &Overrides::default());
     let rates = [64, 192, 384, 768].map(|dim| usual(dim).learning_rate);
     assert_eq!(rates, [1e-3, 1e-4, 5e-5, 2.5e-5]);
@@ -295,6 +303,26 @@ fn speed_is_measured_with_the_model_and_recipe_of_the_run() {
     let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
     assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
     assert_eq!(recipe.optimizer, Optimizer::Muon, "the optimizer of the recipe that the plan chooses");
+}
+
+#[test]
+fn the_time_counts_where_a_file_or_the_user_states_it_and_choices_are_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = case(SourceKind::Folder, [300, 300], false, 4000);
+    // Extensions in any case, as those of architectures.
+    let file = folder.path().join("recipe.TOML");
+    std::fs::write(&file, "time_seconds = 60.0\nlearning_rate = 1e-3").unwrap();
+    let by_file = Overrides { recipe: Some(file.display().to_string()), ..Overrides::default() };
+    let time = |overrides: &Overrides| budget::time_for_choices(overrides, &evidence(&images)).unwrap();
+    assert_eq!(time(&by_file), Some(60.0));
+    let sized = Overrides { image_size: Some(128), ..by_file.clone() };
+    assert_eq!(time(&sized), Some(60.0), "the stride is open");
+    let length = AskedLength { epochs: None, seconds: Some(20.0) };
+    assert_eq!(time(&Overrides { length, ..by_file.clone() }), Some(20.0));
+    let model = Some("vit_pico_patch4_32".to_owned());
+    assert_eq!(time(&Overrides { model: model.clone(), length, ..by_file }), None);
+    assert_eq!(time(&Overrides { model, length, ..Overrides::default() }), Some(20.0), "the recipe is open");
+    assert_eq!(time(&Overrides::default()), None);
 }
 
 #[test]

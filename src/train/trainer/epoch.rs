@@ -152,8 +152,8 @@ impl Trainer<'_> {
             true => batch.labels,
             false => dominant.into_iter().map(Labels::from).collect(),
         });
-        self.session.trained_on(batch.size);
         if let Some(shared) = &mut self.shared {
+            self.session.trained_on(batch.size);
             let [height, width] = self.phase.preprocessing.image_size;
             let Batch { size, images, targets, .. } = batch;
             let image_size = ImageSize { height, width };
@@ -162,9 +162,11 @@ impl Trainer<'_> {
             return;
         }
         let device = self.runtime.device.device.clone().autodiff();
-        let images = image_tensor(batch.images, batch.size, &self.phase.preprocessing, &device);
-        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
+        let size = batch.size;
+        let images = image_tensor(batch.images, size, &self.phase.preprocessing, &device);
+        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [size, classes]), &device);
         pending.add(self.state.learner.backward(&self.phase.recipe, images, targets, seed));
+        self.session.trained_on(size);
     }
 
     /// Updates the parameters with the gradients since the last update, unless none of the batches had images. Returns

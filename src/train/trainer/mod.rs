@@ -203,7 +203,7 @@ impl<'a> Trainer<'a> {
 
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
-        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        let (limit, speed) = (self.time_limit(), self.measured_per_second());
         let test = affordable_images(self.test_images, limit, speed);
         Trained {
             affords_mirror_images: self.affords_mirror_images(),
@@ -293,6 +293,7 @@ impl<'a> Trainer<'a> {
     fn checkpoint(&mut self) -> Result<()> {
         let progress = &mut self.state.progress;
         progress.seconds = self.session.run_seconds();
+        progress.measured_per_second = self.session.measured_per_second().or(progress.measured_per_second);
         self.bad_files.note(self.phase.batches.samples(), &progress.running.bad, &self.config.limits());
         progress.undecodable.append(&mut self.bad_files.take_noted());
         state::save(self.folder.path(), &self.state, self.best.kept.as_ref())?;
@@ -344,21 +345,38 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// Images per second of measuring, if it is known; of a finished run, what it was.
+    fn measured_per_second(&self) -> Option<f64> {
+        let progress = &self.state.progress;
+        self.session.measured_per_second().or(progress.measured_per_second.filter(|_| progress.finished))
+    }
+
     /// The number of validation images and of test images that the time limit allows to measure.
     fn measured_images(&self) -> [usize; 2] {
-        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        let (limit, speed) = (self.time_limit(), self.measured_per_second());
         [self.validation.loader.len(), self.test_images].map(|images| affordable_images(images, limit, speed))
     }
 
     /// Whether the finished model may be asked about mirror images too.
     fn may_mirror(&self) -> bool {
-        let flips = self.state.progress.flips.as_ref().is_none_or(|verdict| verdict.flips);
+        let flips = match &self.state.progress.flips {
+            Some(verdict) => verdict.flips,
+            // The end of an epoch judges them.
+            None => !self.recipe().judge_flips || self.ends_epoch_in_time(),
+        };
         self.recipe().mirror_views && flips && self.affords_mirror_images()
+    }
+
+    /// Whether the present epoch is likely to end before the time limit.
+    fn ends_epoch_in_time(&self) -> bool {
+        let (Some(limit), Some(speed)) = (self.time_limit(), self.session.epoch_speed()) else { return true };
+        let left = self.phase.batches.len() - self.seen();
+        (left as f64) < speed * (limit - self.session.run_seconds())
     }
 
     /// Whether the time limit allows to ask about mirror images.
     fn affords_mirror_images(&self) -> bool {
-        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        let (limit, speed) = (self.time_limit(), self.measured_per_second());
         affords_mirror_images(self.measured_images(), limit, speed)
     }
 

@@ -8,6 +8,7 @@ use vitrine_models::{VisionTransformer, weights};
 use super::Trainer;
 use crate::evaluate::percent;
 use crate::events::{EpochRow, Event};
+use crate::recipe::Freeze;
 use crate::train::best_epoch;
 use crate::train::card::card;
 use crate::train::initial_state::Start;
@@ -17,8 +18,8 @@ use crate::train::probing::{Probe, Probing, measured_speed, with_head};
 const MAX_SHARE: f64 = 0.4;
 /// The share of a run's time after which the probe ends.
 const PROBE_SHARE: f64 = 0.5;
-/// The time of a training step, in forward passes.
-const STEP_PASSES: f64 = 3.0;
+/// The time of a backward pass through all blocks, in forward passes.
+const BACKWARD_PASSES: f64 = 2.0;
 
 impl Trainer<'_> {
     /// Fits the head to the features of the backbone, if the run begins with that and it is not done. Returns false if the
@@ -98,7 +99,13 @@ impl Trainer<'_> {
             return false;
         };
         let left = (seconds - self.session.run_seconds()).max(0.0);
-        let epochs = left * speed / STEP_PASSES / self.phase.batches.len().max(1) as f64;
+        let learning = match self.recipe().freeze {
+            None => 1.0,
+            Some(Freeze::Backbone) => 0.0,
+            Some(Freeze::Blocks(frozen)) => 1.0 - frozen as f64 / self.config.model.depth.sum().max(1) as f64,
+        };
+        let passes = 1.0 + BACKWARD_PASSES * learning.max(0.0);
+        let epochs = left * speed / passes / self.phase.batches.len().max(1) as f64;
         if epochs < 1.0 {
             self.emit(Event::notice(format!(
                 "the probe is the result: the time left would pay for {} of an epoch of fine-tuning",

@@ -7,7 +7,6 @@ use crate::events::Event;
 use crate::train::at_chance::{AtChance, ChanceWatch};
 use crate::train::initial_state::Start;
 use crate::train::restarts::{self, GivenUp};
-use crate::train::schedule::rest;
 use crate::train::state::{Progress, Running};
 
 impl Trainer<'_> {
@@ -54,13 +53,13 @@ impl Trainer<'_> {
 
     /// The share of the present attempt that is done, from 0 to 1. It began after the attempt or the probe before it.
     pub(super) fn attempt_done(&self) -> f64 {
-        let (length, steps) = (self.length(), self.steps());
-        let progress = &self.state.progress;
+        let (steps, progress) = (self.steps(), &self.state.progress);
         let before = match (progress.given_up.last(), &progress.probe) {
-            (Some(before), _) => length.done(steps.until(before.epoch, before.batch), before.seconds),
-            (None, Some(_)) => length.done(0, progress.history.first().map_or(0.0, |probe| probe.seconds)),
-            (None, None) => 0.0,
+            (Some(before), _) => (steps.until(before.epoch, before.batch), before.seconds),
+            (None, Some(_)) => (0, progress.history.first().map_or(0.0, |probe| probe.seconds)),
+            (None, None) => return self.done(),
         };
-        rest(self.done(), before)
+        let now = (steps.until(progress.epoch, progress.batch), self.session.run_seconds());
+        self.length().done_since(before, now)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! s = x x^T / norm^2                     or x^T x, whichever is smaller
-//! for each iteration
+//! for each iteration, with a, b, c of its own
 //!   p = a + b s + c s s                  a polynomial of the squares of the singular values
 //!   q = p q                              the product of all polynomials so far
 //!   s = p s p                            the squares of the new singular values
@@ -27,12 +27,7 @@ use std::ops::Range;
 /// The number of rows of a product that one task computes.
 const SMALLEST_CHUNK: usize = 32;
 
-pub(crate) fn orthogonalize(
-    x: Tensor<3>,
-    polynomial: [f32; 3],
-    iterations: usize,
-    epsilon: f32,
-) -> Tensor<3> {
+pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32) -> Tensor<3> {
     let x = contiguous(flex::untracked(x));
     let [count, rows, columns] = sizes(&x);
     let whole = Stack { count, rows, columns };
@@ -67,7 +62,7 @@ pub(crate) fn orthogonalize(
         square.iter_mut().for_each(|value| *value = *value / norm / norm);
         norms.push(norm);
     }
-    let mut product_of_all = side.polynomials(polynomial, iterations, squares);
+    let mut product_of_all = side.product_of(polynomials, squares);
     for (polynomial, norm) in product_of_all.chunks_exact_mut(side.size()).zip(norms) {
         polynomial.iter_mut().for_each(|value| *value /= norm);
     }
@@ -173,10 +168,10 @@ impl Stack {
     }
 
     /// The products of the polynomials of all iterations, by which matrices with these `squares` are multiplied.
-    fn polynomials(self, [a, b, c]: [f32; 3], iterations: usize, mut squares: Vec<f32>) -> Vec<f32> {
+    fn product_of(self, polynomials: &[[f32; 3]], mut squares: Vec<f32>) -> Vec<f32> {
         let mut all: Option<Vec<f32>> = None;
-        for iteration in 1..=iterations {
-            let polynomials = self.symmetric(|index, rows, out| {
+        for (iteration, &[a, b, c]) in polynomials.iter().enumerate() {
+            let factors = self.symmetric(|index, rows, out| {
                 let square = self.matrix(&squares, index);
                 for (index, row) in rows.clone().enumerate() {
                     let out = out.row_mut(index);
@@ -185,15 +180,14 @@ impl Stack {
                 }
                 product_up_to(rows, out, Epilogue::Accumulate, c, square, square);
             });
-            if iteration < iterations {
-                squares =
-                    self.symmetric_products(&self.symmetric_products(&polynomials, &squares), &polynomials);
+            if iteration + 1 < polynomials.len() {
+                squares = self.symmetric_products(&self.symmetric_products(&factors, &squares), &factors);
             }
             all = Some(match all {
                 // Both halves are computed: the rounding errors of directions near zero then stay on the side away from
                 // `x`.
-                Some(before) => self.products(&polynomials, &before),
-                None => polynomials,
+                Some(before) => self.products(&factors, &before),
+                None => factors,
             });
         }
         all.unwrap_or_default()
