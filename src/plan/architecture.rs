@@ -102,23 +102,21 @@ const MAX_STRIDE: usize = 4;
 /// large as the image.
 type Map = (usize, usize);
 
-/// The map for images of a size that the user states, and the reason for it.
-fn of_stated_size(side: usize, evidence: &Evidence<'_>) -> Result<(Map, String)> {
+/// The maps for images of this side, from the largest.
+fn maps_of(side: usize) -> Vec<Map> {
     let map_of = |stride: usize| side.is_multiple_of(stride).then_some((side / stride, stride));
     let has_patch =
         |&(map, stride): &Map| patch_for(map).is_some() && (stride == 1 || map >= MAPS[MAPS.len() - 1]);
-    let maps: Vec<Map> = (1..=MAX_STRIDE).filter_map(map_of).filter(has_patch).collect();
-    let Some(map) = affordable(&maps, evidence) else {
-        let unit = match side {
-            ..=40 => 2,
-            41..=96 => 4,
-            97..=191 => 8,
-            192..=383 => 16,
-            _ => 32,
-        };
+    (1..=MAX_STRIDE).filter_map(map_of).filter(has_patch).collect()
+}
+
+/// The map for images of a size that the user states, and the reason for it.
+fn of_stated_size(side: usize, evidence: &Evidence<'_>) -> Result<(Map, String)> {
+    let Some(map) = affordable(&maps_of(side), evidence) else {
+        let larger = (side..).find(|&side| !maps_of(side).is_empty()).unwrap_or(side);
         usage!(
-            "--image-size {side}: the default model needs a multiple of {unit}, such as {}; or choose a --model",
-            side.next_multiple_of(unit)
+            "--image-size {side}: the default model cannot cut such images into patches; the next larger size that it can is {larger}; \
+             or choose a --model"
         )
     };
     let why = match map.1 {

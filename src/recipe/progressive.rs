@@ -33,7 +33,8 @@ impl ProgressiveLearning {
         let patch = model.patch_size;
         let side = |full: usize| {
             let patches = (self.scale * full as f64 / patch as f64).round() as usize;
-            patch * patches.clamp(1, full / patch)
+            // Images smaller than a patch are refused later.
+            patch * patches.clamp(1, (full / patch).max(1))
         };
         ImageSize { height: side(model.image_size.height), width: side(model.image_size.width) }
     }
@@ -98,6 +99,8 @@ mod tests {
         let size = |scale| ProgressiveLearning { scale, ..HALF }.size(&model);
         assert_eq!([0.5, 0.7, 0.01, 0.99, 1.0].map(size), [32, 48, 8, 64, 64].map(ImageSize::square));
         assert_eq!((HALF.cost(&model), HALF.images_for_one(&model)), (0.25, 2.5));
+        let tiny = ModelConfig { image_size: ImageSize::square(4), ..model };
+        assert_eq!(HALF.size(&tiny), ImageSize::square(8), "a whole patch, where the image is none");
     }
 
     #[test]

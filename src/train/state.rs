@@ -22,6 +22,7 @@ use crate::model_file::{self, ModelCard, Validation};
 use crate::probe::Method;
 use crate::recipe::{AskedLength, Recipe};
 use crate::run_folder::states::{self, Position, WriteFile};
+use crate::toml_text;
 use crate::weights_file::Precision;
 
 /// Name of the progress record's file within a saved state.
@@ -254,8 +255,8 @@ pub(crate) fn add_undecodable(run: &Path, mut keys: BTreeSet<ContentKey>) -> Res
 /// When `run` has no valid state.
 pub fn progress(run: &Path) -> Result<Progress> {
     let file = states::locate(run)?.join(PROGRESS);
-    let read = || -> Result<Progress> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
-    read().with_context(|| format!("{}: the checkpoint cannot be read", file.display()))
+    let read = || -> Result<Progress> { toml_text::parse(&fs::read_to_string(&file)?) };
+    read().with_context(|| states::unreadable(run, &file))
 }
 
 /// Loads the state saved in `run` into a freshly built one.

@@ -40,6 +40,11 @@ impl Dataset {
         {
             problems.push(layout(format!("has only one class, '{class}': a classifier needs two or more")));
         }
+        if classes.is_empty() {
+            problems.push(layout(
+                "has images, but none of them has a label: a classifier learns from labels".to_owned(),
+            ));
+        }
         problems
     }
 
@@ -88,7 +93,7 @@ fn look_alike(class: &str, split: Split, classes: &[(&str, Presence)]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DatasetInfo, ImageSource, LeftOut, Sample, SourceKind, ValidationOrigin};
+    use crate::{DatasetInfo, ImageSource, Labels, LeftOut, Sample, SourceKind, ValidationOrigin};
 
     /// A data set of drawn images with these labels in its splits.
     fn labeled(splits: [&[usize]; 3]) -> Dataset {
@@ -143,6 +148,17 @@ mod tests {
             let first = dataset.check_for_training("pets").err().map(|error| error.to_string());
             assert_eq!(first.as_ref(), problems.first(), "{splits:?}");
         }
+    }
+
+    #[test]
+    fn images_without_any_label_are_a_problem() {
+        let mut dataset = labeled([&[0, 1], &[], &[]]);
+        dataset.info.multi_label = true;
+        dataset.info.classes.clear();
+        dataset.train.iter_mut().for_each(|sample| sample.labels = Labels::new(Vec::new()));
+        let problems = dataset.training_problems("pets");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].to_string().contains("none of them has a label"), "{problems:?}");
     }
 
     #[test]

@@ -96,6 +96,7 @@ fn decoder<'a>(
         ImageError::Limits(error) if error.kind() == LimitErrorKind::DimensionError => {
             format!("a side is longer than the limit of {} pixels", limits.max_side)
         }
+        ImageError::Unsupported(error) => format!("{error}: convert it to PNG or JPEG"),
         error => error.to_string(),
     })?;
     if decoder.total_bytes() > limits.max_bytes {

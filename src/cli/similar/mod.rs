@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 use serde::Serialize;
-use vitrine_datasets::{DecodeLimits, Image, ImageSource, path_of_shown};
+use vitrine_datasets::{DecodeLimits, Image, ImageSource, path_of_shown, shown};
 
 use self::known::Known;
 use super::Status;
@@ -94,13 +94,13 @@ enum Format {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Found { path: &'a str, similar: Vec<Similarity<'a>> },
+    Found { path: &'a str, similar: Vec<Similarity> },
     Failed { path: &'a str, error: &'a str },
 }
 
 #[derive(Serialize)]
-struct Similarity<'a> {
-    path: &'a str,
+struct Similarity {
+    path: String,
     similarity: f32,
 }
 
@@ -112,6 +112,7 @@ struct Embedded {
 }
 
 /// The images that are searched.
+#[derive(Default)]
 struct Searched {
     embeddings: Embeddings,
     /// The folder in which relative paths begin, if it is not the working folder.
@@ -140,7 +141,7 @@ impl Similar {
         let failed = self.ask(&classifier, &self.inputs, &none, &log, |path, row| asked.push(path, row))?;
         let mut queries = Embedded { embeddings: asked, failed };
         if queries.embeddings.is_empty() {
-            self.print(&queries.embeddings, &queries, &[])?;
+            self.print(&Searched::default(), &queries, &[])?;
             if self.html.is_some() {
                 bail!("no image could be embedded, so no page is written");
             }
@@ -154,7 +155,7 @@ impl Similar {
         let measure =
             self.prepare(&mut images.embeddings, &mut queries.embeddings, self.width(&classifier))?;
         let found = nearest(&images, &queries.embeddings, self.top);
-        let printed = self.print(&images.embeddings, &queries, &found);
+        let printed = self.print(&images, &queries, &found);
         if let Some(html) = &self.html {
             let similar = found.iter().flatten().map(|found| images.file(found.index));
             let asked = queries.embeddings.paths.iter().map(|path| path_of_shown(path));
@@ -332,20 +333,16 @@ impl Similar {
     }
 
     /// Prints what was found for each image, in the order of the input, and then the images that could not be read.
-    fn print(&self, images: &Embeddings, queries: &Embedded, found: &[Vec<Neighbor>]) -> Result<()> {
+    fn print(&self, images: &Searched, queries: &Embedded, found: &[Vec<Neighbor>]) -> Result<()> {
+        let file = |found: &Neighbor| shown(images.file(found.index));
         for (path, found) in queries.embeddings.paths.iter().zip(found) {
             let text = match self.format {
                 Format::Text => {
-                    let line = |found: &Neighbor| {
-                        format!("  {:.3}  {}\n", found.similarity, printable(&images.paths[found.index]))
-                    };
+                    let line = |of: &Neighbor| format!("  {:.3}  {}\n", of.similarity, printable(&file(of)));
                     format!("{}:\n{}", printable(path), found.iter().map(line).collect::<String>())
                 }
                 Format::Jsonl => {
-                    let named = |found: &Neighbor| Similarity {
-                        path: &images.paths[found.index],
-                        similarity: found.similarity,
-                    };
+                    let named = |of: &Neighbor| Similarity { path: file(of), similarity: of.similarity };
                     json(&Line::Found { path, similar: found.iter().map(named).collect() })?
                 }
             };

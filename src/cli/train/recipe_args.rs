@@ -145,6 +145,7 @@ impl LengthArgs {
 /// A value parser for a duration such as `30m`.
 fn time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
+        Ok(_) if text.contains('M') => Err("M stands for months; write 30m for minutes".to_owned()),
         Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
             Err(format!("it must be a number of seconds that is {}", bounds::SECONDS))
         }
@@ -248,5 +249,6 @@ mod tests {
         assert_eq!((recipe.epochs, recipe.time_seconds), (None, Some(120.0)));
         let recipe = applied(&["--time", "2m", "--epochs", "4"]);
         assert_eq!((recipe.epochs, recipe.time_seconds), (Some(4), Some(120.0)));
+        assert!(time("30M").unwrap_err().contains("write 30m for minutes"));
     }
 }
