@@ -153,7 +153,6 @@ impl Trainer<'_> {
             false => dominant.into_iter().map(Labels::from).collect(),
         });
         if let Some(shared) = &mut self.shared {
-            self.session.trained_on(batch.size);
             let [height, width] = self.phase.preprocessing.image_size;
             let Batch { size, images, targets, .. } = batch;
             let image_size = ImageSize { height, width };
@@ -174,6 +173,7 @@ impl Trainer<'_> {
     fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
         if let Some(shared) = &mut self.shared {
             let results = shared.finish(&mut self.state.learner, self.runtime.events)?;
+            self.session.trained_on(results.iter().map(|result| result.answers.dims()[0]).sum());
             results.into_iter().for_each(|result| pending.add(result));
         }
         let recipe = &self.phase.recipe;

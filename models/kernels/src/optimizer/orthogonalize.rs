@@ -6,8 +6,8 @@ use crate::cpu::{flex, optimizer as fused};
 use burn::tensor::Tensor;
 
 /// The factors of x, x³ and x⁵ in the polynomial of each iteration: the best two for singular values of 0.03 to 1, by the method of
-/// Amsel et al. 2025 ('The Polar Express', <https://arxiv.org/abs/2505.16932>, theorem 3.3). They take about half of the time of Jordan's
-/// three iterations of one polynomial (<https://github.com/KellerJordan/cifar10-airbench>).
+/// Amsel et al. 2025 ('The Polar Express', <https://arxiv.org/abs/2505.16932>). They need 3 products of square matrices, of which those
+/// that are symmetric count half, where three iterations of one polynomial (<https://github.com/KellerJordan/cifar10-airbench>) need 5.5.
 const POLYNOMIALS: [[f32; 3]; 2] = [[7.3625, -20.7434, 15.1606], [2.9175, -2.1824, 0.4755]];
 /// The least norm by which a matrix is divided.
 const EPSILON: f32 = 1e-7;
