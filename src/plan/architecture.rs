@@ -102,11 +102,12 @@ const MAX_STRIDE: usize = 4;
 /// large as the image.
 type Map = (usize, usize);
 
-/// The maps for images of this side, from the largest.
+/// The maps for images of this side, from the largest; those that a stride makes are cut into whole patches of 8 by 8.
 fn maps_of(side: usize) -> Vec<Map> {
     let map_of = |stride: usize| side.is_multiple_of(stride).then_some((side / stride, stride));
-    let has_patch =
-        |&(map, stride): &Map| patch_for(map).is_some() && (stride == 1 || map >= MAPS[MAPS.len() - 1]);
+    let has_patch = |&(map, stride): &Map| {
+        patch_for(map).is_some() && (stride == 1 || (map >= 32 && map.is_multiple_of(8)))
+    };
     (1..=MAX_STRIDE).filter_map(map_of).filter(has_patch).collect()
 }
 
