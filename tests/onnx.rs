@@ -160,7 +160,12 @@ fn onnx_runtime_computes_the_same() {
         write(folder, name, &card(&preset::find(name).unwrap()), Precision::F32);
     }
     let pico = card(&preset::find("vit_pico_patch4_32").unwrap());
-    write(folder, "mirrored", &ModelCard { mirror_views: true, ..pico.clone() }, Precision::F32);
+    for (name, mirror_views, shifted_views) in
+        [("mirrored", true, false), ("shifted", false, true), ("shifted_mirrored", true, true)]
+    {
+        let card = ModelCard { mirror_views, shifted_views, ..pico.clone() };
+        write(folder, name, &card, Precision::F32);
+    }
     write(folder, "backbone", &ModelCard { classes: Vec::new(), ..pico.clone() }, Precision::F32);
     let near = ModelConfig { mixers: vec![Mixer::Neighborhood(1)], ..pico.model.clone() };
     let swin = preset::find("swin_pico_patch2_window4_32").unwrap();

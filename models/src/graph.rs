@@ -280,13 +280,18 @@ impl Graph {
 
     /// A dimension in `N` parts of the same size.
     pub fn split<const N: usize>(&mut self, x: &Value, axis: usize) -> [Value; N] {
+        self.split_into(x, axis, N).try_into().unwrap_or_else(|_| unreachable!("there are {N} parts"))
+    }
+
+    /// A dimension in `count` parts of the same size.
+    pub fn split_into(&mut self, x: &Value, axis: usize, count: usize) -> Vec<Value> {
         let mut dims = x.dims.clone();
-        dims[axis] /= N;
+        dims[axis] /= count;
         let name = self.unique("Split");
-        let parts: [Value; N] =
-            std::array::from_fn(|part| Value { name: format!("{name}.{part}"), dims: dims.clone() });
+        let parts: Vec<Value> =
+            (0..count).map(|part| Value { name: format!("{name}.{part}"), dims: dims.clone() }).collect();
         let attributes =
-            vec![("axis", Attribute::Int(axis as i64)), ("num_outputs", Attribute::Int(N as i64))];
+            vec![("axis", Attribute::Int(axis as i64)), ("num_outputs", Attribute::Int(count as i64))];
         let outputs = parts.iter().map(|part| part.name.clone()).collect();
         self.nodes.push(Node { name, operator: "Split", inputs: vec![x.name.clone()], outputs, attributes });
         parts

@@ -112,15 +112,25 @@ struct Measured<'a> {
     left_out: usize,
     /// Number of measured images that the model was trained on; null if the model file does not state these images.
     trained_on: Option<usize>,
-    /// Whether the logits were averaged with those of mirror images; left out if they were not.
+    /// Whether the logits were averaged over several views of each image; left out if they were not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tta: bool,
+    /// Number of these views; left out for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    views: Option<usize>,
 }
 
 impl<'a> Measured<'a> {
     fn new(metrics: &'a Metrics, selection: &Selection, views: Views) -> Self {
         let Selection { part, left_out, trained_on, .. } = selection;
-        let tta = views == Views::Mirrored;
-        Self { metrics, split: part.to_string(), left_out: *left_out, trained_on: *trained_on, tta }
+        let tta = views != Views::One;
+        Self {
+            metrics,
+            split: part.to_string(),
+            left_out: *left_out,
+            trained_on: *trained_on,
+            tta,
+            views: tta.then(|| views.list().len()),
+        }
     }
 }

@@ -196,10 +196,12 @@ pub enum Event {
         /// The decision with the numbers of validation images on which it is based.
         message: String,
     },
-    /// Validation has decided whether the finished model is asked about each image and its mirror image.
+    /// Validation has decided about which views of each image the finished model is asked.
     Views {
         /// Whether it is asked about mirror images too.
         mirrored: bool,
+        /// Whether it is asked about two shifts of these in place of each.
+        shifted: bool,
         /// The decision with the scores on which it is based.
         message: String,
     },

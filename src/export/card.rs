@@ -25,6 +25,7 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
     let card = ModelCard {
         program: job.card.program.clone(),
         mirror_views: job.card.mirror_views,
+        shifted_views: job.card.shifted_views,
         trained_on: job.card.trained_on.clone(),
         resampling: job.card.resampling,
         ..ModelCard::new(model, job.card.classes.clone(), job.card.preprocessing.clone())

@@ -19,6 +19,7 @@ use vitrine_models::{Mixer, ModelConfig, Position, VisionTransformer, position};
 
 use crate::files::has_extension;
 use crate::model_file::ModelCard;
+use crate::predict::Views;
 use crate::usage::usage;
 use crate::weights_file::Precision;
 use family::Family;
@@ -82,9 +83,8 @@ pub fn export(
         Library::HuggingFace => hugging_face::write(&job, tensors),
         Library::Torchvision => torchvision::write(&job, tensors),
     }?;
-    if card.mirror_views {
-        let note =
-            "`classify` also averages each image's mirror image with this model, which the library does not";
+    if Views::of(card) != Views::One {
+        let note = "`classify` asks this model about several views of each image (test-time augmentation), the library about one";
         exported.notes.push(note.to_owned());
     }
     Ok(exported)

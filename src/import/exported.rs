@@ -42,13 +42,13 @@ pub(super) fn read(
         "the file's header does not describe its tensors, which were changed since; state the architecture with --config",
     )?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
-    let ModelCard { mirror_views, resampling, multi_label, trained_on, .. } = card;
+    let ModelCard { mirror_views, shifted_views, resampling, multi_label, trained_on, .. } = card;
     let model = Asked::of(options).applied_to(&reading.config)?;
     let adapted = weights::adapt(tensors, [&reading.config, &model], true, resampling);
     account.notes.extend(adapted.changes);
     let preprocessing = preprocessing_for(&preprocessing, &model);
     let card = ModelCard::new(model, classes, preprocessing).with_multi_label(multi_label);
-    let card = ModelCard { mirror_views, resampling, trained_on, ..card };
+    let card = ModelCard { mirror_views, shifted_views, resampling, trained_on, ..card };
     Ok(Imported { card, tensors: adapted.tensors, has_head: true, account })
 }
 

@@ -75,6 +75,9 @@ pub struct ModelCard {
     /// Whether the model is asked about each image and its mirror image, whose answers are averaged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror_views: bool,
+    /// Whether the model is asked about two shifts of these in place of each: see [`Views::Shifted`](crate::predict::Views::Shifted).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shifted_views: bool,
     /// The filter by which the positions are resampled for another image size.
     #[serde(default, skip_serializing_if = "Resampling::is_default")]
     pub resampling: Resampling,
@@ -192,6 +195,7 @@ impl ModelCard {
             int8: false,
             preprocessing,
             mirror_views: false,
+            shifted_views: false,
             resampling: Resampling::default(),
             pretrained: None,
             data: None,

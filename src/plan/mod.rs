@@ -148,7 +148,7 @@ impl Plan {
         alone.options.freeze = Some(Freeze::Backbone);
         if alone.options.flips != Some(true) {
             // A fitted head mirrors nothing then, so that leaving mirror images out would be refused as without effect.
-            (alone.options.mirror_views, alone.options.flips) = (None, None);
+            (alone.options.one_view, alone.options.flips) = (false, None);
         }
         let mut plan = Self::new(&alone, evidence)?;
         plan.reasons.push(
@@ -308,11 +308,14 @@ fn check_mirroring(overrides: &Overrides, evidence: &Evidence<'_>, model: &Model
         option(&mut open.options);
         recipe::choose(&open, evidence, model, &mut Vec::new())
     };
-    let RecipeOverrides { mirror_views, flips, .. } = overrides.options;
-    if mirror_views == Some(false) && !without(|options| options.mirror_views = None)?.mirror_views {
-        usage!(
-            "--no-tta has no effect: this model would not be asked about mirror images anyway; leave it out"
-        );
+    let RecipeOverrides { one_view, flips, .. } = overrides.options;
+    if one_view {
+        let recipe = without(|options| options.one_view = false)?;
+        if !recipe.mirror_views && !recipe.shifted_views {
+            usage!(
+                "--no-tta has no effect: this model would be asked about each image as it is anyway; leave it out"
+            );
+        }
     }
     if flips == Some(false) && without(|options| options.flips = None)?.augmentation.horizontal_flip == 0.0 {
         usage!("--no-flips has no effect: no image would be mirrored anyway; leave it out");

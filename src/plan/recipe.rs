@@ -238,6 +238,11 @@ fn images_for_one(model: &ModelConfig) -> f64 {
 /// two epochs 58% with 5e-5 and 53% with 1e-4; 2e-4 and more destroy the features. At 112 pixels, even 2e-4 does not.
 const FINE_TUNING_RATE: f64 = 5e-5;
 
+/// The channels of tokens from which a hybrid model is trained in batches of 128 where there are many images: it is chosen for many updates, and
+/// with half of them, at a higher rate, learns as much per epoch, in nine tenths of the time (92.3 and 92.5% after nine epochs of CIFAR-10, test
+/// losses of 0.297 and 0.297; `hybrid_micro`, of 192 channels, loses 0.3 points in six epochs).
+const WIDE: usize = 256;
+
 /// Adapts a named recipe to the data: removes augmentation that would change the class or have no effect. Unless the
 /// recipe must be kept whole, it also sets crop, learning rate, batch size, and number of epochs.
 fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> Recipe {
@@ -259,6 +264,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     let is_residual = matches!(model.tokenizer, Tokenizer::Residual { .. });
     recipe.whitened_stem &= is_residual && evidence.pretrained.is_none();
     recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
+    recipe.shifted_views = matches!(recipe.augmentation.crop, Crop::Pad { .. });
     if model.embed_dim > 128 {
         recipe.learning_rate = match evidence.pretrained {
             Some(_) => recipe.learning_rate.min(FINE_TUNING_RATE * 384.0 / model.embed_dim as f64),
@@ -268,6 +274,10 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
         };
     }
     recipe.batch_size = if evidence.train < 20_000 { 32 } else { 64 };
+    let is_wide = is_residual && model.embed_dim >= WIDE && evidence.pretrained.is_none();
+    if is_wide && recipe.batch_size == 64 {
+        (recipe.batch_size, recipe.learning_rate) = (128, recipe.learning_rate * 4.0 / 3.0);
+    }
     recipe.epochs = Some(epochs_for(evidence));
     recipe.progressive_learning =
         recipe.progressive_learning.and_then(|wanted| progressive(wanted, &recipe.augmentation, model));

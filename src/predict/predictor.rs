@@ -121,9 +121,8 @@ impl Predictor {
     /// - output: `[batch, width of an answer]`, see [`Output`]
     pub fn ask(&self, output: Output, images: Tensor<4>) -> Tensor<2> {
         let views = match output {
-            Output::Logits => self.views,
-            Output::Embedding | Output::Layout if self.views == Views::Mirrored => Views::One,
-            Output::Embedding | Output::Layout => self.views,
+            Output::Embedding | Output::Layout if self.views != Views::MirrorImage => Views::One,
+            Output::Logits | Output::Embedding | Output::Layout => self.views,
         };
         output.compute(&self.model, views, images)
     }

@@ -232,6 +232,8 @@ fn mirrored_views_change_the_answers_of_images_and_of_labeled_images_alike() {
     let plain = predictor();
     let mirrored = Predictor::new(plain.model().clone(), preprocessing(), &cpu()).with_views(Views::Mirrored);
     let other = Predictor::new(plain.model().clone(), preprocessing(), &cpu()).with_views(Views::MirrorImage);
+    let shifted =
+        Predictor::new(plain.model().clone(), preprocessing(), &cpu()).with_views(Views::ShiftedMirrored);
     let images = drawn(2);
     let samples: Arc<[Sample]> =
         images.iter().map(|source| Sample { labels: 0.into(), source: source.clone() }).collect();
@@ -243,9 +245,10 @@ fn mirrored_views_change_the_answers_of_images_and_of_labeled_images_alike() {
         let mean: Vec<f32> = one.iter().zip(&flipped).map(|(a, b)| (a + b) / 2.0).collect();
         assert!(is_close(&both, &mean) && !is_close(&one, &flipped), "{one:?} {flipped:?} {both:?}");
         assert!(is_close(&labeled[index * CLASSES..(index + 1) * CLASSES], &mean));
-        let [embedding, of_mirrored] =
-            [&plain, &mirrored].map(|predictor| alone(predictor, Output::Embedding, image));
+        let [embedding, of_mirrored, of_shifted] =
+            [&plain, &mirrored, &shifted].map(|predictor| alone(predictor, Output::Embedding, image));
         assert!(is_close(&embedding, &of_mirrored), "an embedding is that of the image itself");
+        assert!(is_close(&embedding, &of_shifted), "whatever the views");
         assert!(!is_close(&embedding, &alone(&other, Output::Embedding, image)), "or of its mirror image");
     }
 }

@@ -124,6 +124,9 @@ pub struct Recipe {
     /// Whether the finished model is asked about each image and its mirror image, if that recognizes more validation images.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub mirror_views: bool,
+    /// Whether the finished model is asked about two shifts of each image in place of it, if that recognizes more validation images.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shifted_views: bool,
     /// Random changes to the training images.
     pub augmentation: Augmentation,
 }
@@ -161,6 +164,7 @@ impl Default for Recipe {
             whitened_stem: false,
             judge_flips: false,
             mirror_views: false,
+            shifted_views: false,
             augmentation: Augmentation::default(),
         }
     }

@@ -35,8 +35,8 @@ pub struct RecipeOverrides {
     pub balanced_sampling: bool,
     /// Whether training mirrors images. Left out, the recipe decides, or leaves the decision to the validation images.
     pub flips: Option<bool>,
-    /// Whether the finished model may be asked about mirror images too.
-    pub mirror_views: Option<bool>,
+    /// Whether the finished model is asked about each image as it is. True asks so, false leaves the recipe's values.
+    pub one_view: bool,
 }
 
 /// The share of images that [`RecipeOverrides::flips`] mirrors if the recipe mirrors none.
@@ -67,7 +67,7 @@ impl RecipeOverrides {
             class_weights,
             balanced_sampling,
             flips,
-            mirror_views,
+            one_view,
         } = self;
         recipe.freeze = freeze.or(recipe.freeze);
         set(&mut recipe.layer_decay, layer_decay);
@@ -94,6 +94,8 @@ impl RecipeOverrides {
             }
             Some(true) | None => {}
         }
-        set(&mut recipe.mirror_views, mirror_views);
+        if *one_view {
+            (recipe.mirror_views, recipe.shifted_views) = (false, false);
+        }
     }
 }

@@ -10,7 +10,7 @@ use vitrine_datasets::{Dataset, LoaderConfig, Sample, Split};
 
 use super::embedded::{MapImages, map_of};
 use super::mistakes::{Maps, mistakes};
-use super::views::MirrorGain;
+use super::views::ViewGain;
 use super::{Caveat, Report, render};
 use crate::embed::Map;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
@@ -77,7 +77,7 @@ pub fn of_run(
         mirrored,
         pixel_copies,
         test_images,
-        affords_mirror_images,
+        views,
         maps,
         embedded,
     } = trained;
@@ -88,7 +88,7 @@ pub fn of_run(
     let maps = Maps { model: folder.model(), most: maps };
     let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps, embedded };
     let validation = run.measure_split(Split::Val, validated, None)?;
-    let validation = run.choose_views((folder, card), (validation, mirrored), affords_mirror_images)?;
+    let validation = run.choose_views((folder, card), (validation, mirrored), views)?;
     let measured: BTreeMap<Split, MeasuredSplit> =
         [validation, run.measure_split(Split::Test, None, test_images)?].into_iter().flatten().collect();
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
@@ -176,49 +176,72 @@ impl ReportedRun<'_> {
         Ok(Some((split, MeasuredSplit { samples, predicted, metrics })))
     }
 
-    /// Lets the validation images decide whether the model is asked about mirror images too, if the recipe wants that and
-    /// the model was trained with mirror images, and notes it in the model file. Without the time for it, there is one view.
-    /// Returns the validation with the chosen views. `mirrored` are the predictions for each image together with its mirror image, if they
-    /// are known already.
+    /// Lets the validation images decide about which of the `affordable` views of each image the model is asked: mirror images, if the
+    /// recipe wants that and the model was trained with them, and then shifts. Notes it in the model file. Returns the validation with the
+    /// chosen views. `mirrored` are the predictions for each image together with its mirror image, if they are known already.
     fn choose_views(
         &mut self,
         (folder, card): (&RunFolder, ModelCard),
         (validation, mirrored): (Option<(Split, MeasuredSplit)>, Option<Predicted>),
-        is_affordable: bool,
+        affordable: Views,
     ) -> Result<Option<(Split, MeasuredSplit)>> {
-        let has_mirrored =
-            card.recipe.as_ref().is_some_and(|recipe| recipe.augmentation.horizontal_flip > 0.0);
-        let Some((split, one)) = validation else { return Ok(None) };
-        if !self.config.recipe.mirror_views || !has_mirrored {
-            return Ok(Some((split, one)));
-        }
-        if !is_affordable {
-            let message = "images are classified as they are: the time did not allow to measure what their mirror images add \
-                           (--tta adds these)";
-            self.runtime.events.emit(Event::Views { mirrored: false, message: message.to_owned() });
-            // An earlier report of this run may have had the time.
-            self.note_views(folder, card, false)?;
-            return Ok(Some((split, one)));
-        }
-        self.predictor.set_views(Views::Mirrored);
-        let both = self.measure_split(split, mirrored, None)?;
-        let Some((_, both)) = both else { return Ok(Some((split, one))) };
+        let Some(mut validation) = validation else { return Ok(None) };
         let recipe = &self.config.recipe;
-        let compare = if recipe.fits_mirror_images() { MirrorGain::of_learned } else { MirrorGain::new };
-        let gain = compare(recipe.metric(), &one.metrics, &both.metrics);
-        self.predictor.set_views(gain.views());
-        let mirror_views = gain.views() == Views::Mirrored;
-        self.runtime.events.emit(Event::Views { mirrored: mirror_views, message: gain.to_string() });
-        self.note_views(folder, card, mirror_views)?;
-        Ok(Some((split, if mirror_views { both } else { one })))
+        let trained_flips = card.recipe.as_ref().map_or(0.0, |recipe| recipe.augmentation.horizontal_flip);
+        let wants_mirror_images = recipe.mirror_views && trained_flips > 0.0;
+        if wants_mirror_images && affordable.has_mirror_image() {
+            validation = self.judge_views(Views::Mirrored, validation, mirrored)?;
+        } else if wants_mirror_images {
+            let message = "images are classified without mirror images: the time did not allow to measure what their mirror images add \
+                           (--tta adds these)";
+            self.emit_views(message.to_owned());
+        }
+        if recipe.shifted_views && affordable.has_shifts() {
+            let shifted = Views::new(self.predictor.views().has_mirror_image(), true);
+            validation = self.judge_views(shifted, validation, None)?;
+        }
+        // An earlier report of this run may have chosen others.
+        self.note_views(folder, card)?;
+        Ok(Some(validation))
     }
 
-    /// Writes into the model file whether the model is asked about mirror images too, if it says otherwise.
-    fn note_views(&self, folder: &RunFolder, card: ModelCard, mirror_views: bool) -> Result<()> {
-        if card.mirror_views != mirror_views {
-            folder.write_model(&ModelCard { mirror_views, ..card }, self.predictor.model())?;
+    /// Lets the validation images decide between the present views and `more`, for which their predictions may be `known`. Returns the
+    /// validation with those that are chosen.
+    fn judge_views(
+        &mut self,
+        more: Views,
+        (split, present): (Split, MeasuredSplit),
+        known: Option<Predicted>,
+    ) -> Result<(Split, MeasuredSplit)> {
+        let fewer = self.predictor.views();
+        self.predictor.set_views(more);
+        let Some((_, measured)) = self.measure_split(split, known, None)? else {
+            self.predictor.set_views(fewer);
+            return Ok((split, present));
+        };
+        let recipe = &self.config.recipe;
+        let compare = if recipe.fits_mirror_images() { ViewGain::of_learned } else { ViewGain::new };
+        let gain = compare(recipe.metric(), [fewer, more], [&present.metrics, &measured.metrics]);
+        self.predictor.set_views(gain.views());
+        self.emit_views(gain.to_string());
+        Ok((split, if gain.views() == more { measured } else { present }))
+    }
+
+    /// Says why the model is asked about the present views.
+    fn emit_views(&self, message: String) {
+        let views = self.predictor.views();
+        let (mirrored, shifted) = (views.has_mirror_image(), views.has_shifts());
+        self.runtime.events.emit(Event::Views { mirrored, shifted, message });
+    }
+
+    /// Writes into the model file about which views the model is asked, if it says otherwise.
+    fn note_views(&self, folder: &RunFolder, card: ModelCard) -> Result<()> {
+        let views = self.predictor.views();
+        if views == Views::of(&card) {
+            return Ok(());
         }
-        Ok(())
+        let (mirror_views, shifted_views) = (views.has_mirror_image(), views.has_shifts());
+        folder.write_model(&ModelCard { mirror_views, shifted_views, ..card }, self.predictor.model())
     }
 
     /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows, with the hashes
@@ -341,8 +364,13 @@ impl ReportedRun<'_> {
             ]);
         }
         facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
-        if predictor.views() == Views::Mirrored {
-            facts.push(fact("Views", "each image and its mirror image".to_owned()));
+        match predictor.views() {
+            Views::One | Views::MirrorImage => {}
+            Views::Mirrored => facts.push(fact("Views", "each image and its mirror image".to_owned())),
+            Views::Shifted => facts.push(fact("Views", "two shifts of each image".to_owned())),
+            Views::ShiftedMirrored => {
+                facts.push(fact("Views", "two shifts of each image and of its mirror image".to_owned()));
+            }
         }
         facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
         facts

@@ -9,7 +9,7 @@ use vitrine_models::VisionTransformer;
 use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
-use super::measuring::{affordable_images, affordable_maps, affords_mirror_images, reserved_seconds};
+use super::measuring::{affordable_images, affordable_maps, affordable_views, reserved_seconds};
 use super::pixel_copies::PixelCopies;
 use super::probing::{Probe, Probing, Validated, measured_speed, with_head};
 use super::session::Session;
@@ -17,6 +17,7 @@ use super::state::{self, Kept, Progress};
 use super::trainer::{Beginning, Outcome, Trained};
 use crate::events::Event;
 use crate::model_file::{self, TrainedOn};
+use crate::predict::Views;
 use crate::recipe::Recipe;
 use crate::run_folder::{BadFiles, RunConfig, RunData, RunFolder, states};
 use crate::runtime::Runtime;
@@ -95,6 +96,7 @@ impl<'a> HeadFit<'a> {
 
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
+        let wanted = self.wanted_views();
         let (one, mirrored) = self.validated.map(|of| (of.one, of.mirrored)).unzip();
         let (limit, speed) = (self.config.recipe.time_seconds, self.progress.measured_per_second);
         let [validated, tested] = [self.probing.validation.samples.len(), self.test_images]
@@ -104,13 +106,19 @@ impl<'a> HeadFit<'a> {
             // A map would pass images through the backbone once more.
             embedded: 0,
             test_images: (tested < self.test_images).then_some(tested),
-            affords_mirror_images: affords_mirror_images([validated, tested], limit, speed),
+            views: affordable_views(wanted, [validated, tested], limit, speed),
             progress: self.progress,
             bad_files: self.bad_files,
             validated: one,
             mirrored: mirrored.flatten(),
             pixel_copies: self.pixel_copies,
         }
+    }
+
+    /// The views that the recipe wants to ask the model about, if they pay.
+    fn wanted_views(&self) -> Views {
+        let recipe = &self.config.recipe;
+        Views::new(recipe.mirror_views && recipe.fits_mirror_images(), false)
     }
 
     /// Computes the features, fits the head, and writes the model. `reread` returns the parameters that the run started
@@ -158,11 +166,8 @@ impl<'a> HeadFit<'a> {
         if validated < images {
             self.runtime.events.emit(Event::PartialValidation { measured: validated, images });
         }
-        let mirrors = self.config.recipe.mirror_views
-            && self.config.recipe.fits_mirror_images()
-            && affords_mirror_images([validated, tested], Some(seconds), Some(speed));
-        let measured = if mirrors { 2 * tested } else { tested };
-        let reserved = reserved_seconds(measured, seconds, Some(speed));
+        let views = affordable_views(self.wanted_views(), [validated, tested], Some(seconds), Some(speed));
+        let reserved = reserved_seconds(views.list().len() * tested, seconds, Some(speed));
         let until = |end: f64| (end - self.session.run_seconds()).max(0.0);
         let left = until(FEATURES_SHARE * (seconds - reserved));
         let deadline = Instant::now() + Duration::from_secs_f64(until(seconds - reserved));

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use vitrine_datasets::{Sample, epoch_order};
 
+use crate::predict::Views;
 use crate::seed::{Stream, stream};
 
 /// The largest share of a run's time for one measurement: of the validation images after an epoch, or of the test
 /// images.
 const MAX_SHARE: f64 = 1.0 / 6.0;
+/// The largest share of a run's time for shifts of the validation and test images.
+const MAX_SHARE_OF_SHIFTS: f64 = 1.0 / 15.0;
 /// The number of maps that a report shows if time allows.
 const MAPS: usize = 24;
 /// The largest share of a run's time for these maps.
@@ -42,25 +45,33 @@ pub(super) fn affordable_images(images: usize, seconds: Option<f64>, per_second:
     }
 }
 
-/// Whether a run of `seconds` seconds that measures `per_second` images per second has the time to ask about mirror images too,
-/// with the validation images once more as they are and mirrored, to decide about it, and then the mirrored test images. It has
-/// if there is no time limit or the speed is unknown.
-pub(super) fn affords_mirror_images(
-    [validated, tested]: [usize; 2],
+/// The views, of those that are `wanted`, that a run of `seconds` seconds that measures `per_second` images per second has the time to
+/// ask about. All, if there is no time limit or the speed is unknown.
+pub(super) fn affordable_views(
+    wanted: Views,
+    images: [usize; 2],
     seconds: Option<f64>,
     per_second: Option<f64>,
-) -> bool {
-    match (seconds, per_second) {
-        (Some(seconds), Some(per_second)) => {
-            mirrored_images([validated, tested]) as f64 / per_second <= MAX_SHARE * seconds
-        }
-        _ => true,
+) -> Views {
+    let (Some(seconds), Some(per_second)) = (seconds, per_second) else { return wanted };
+    let share = |views| extra_passes(views, images) as f64 / per_second / seconds;
+    let mirrored = wanted.has_mirror_image() && share(Views::Mirrored) <= MAX_SHARE;
+    let unshifted = Views::new(mirrored, false);
+    let shifted = Views::new(mirrored, true);
+    if wanted.has_shifts() && share(shifted) - share(unshifted) <= MAX_SHARE_OF_SHIFTS {
+        shifted
+    } else {
+        unshifted
     }
 }
 
-/// The forward passes that mirror images add.
-pub(super) fn mirrored_images([validated, tested]: [usize; 2]) -> usize {
-    2 * validated + tested
+/// The forward passes that views add to those for each image as it is: first the validation images in these views, to decide about mirror
+/// images and then about shifts, and then the test images.
+pub(super) fn extra_passes(views: Views, [validated, tested]: [usize; 2]) -> usize {
+    let passes = |views: Views| views.list().len();
+    let mirrored = if views.has_mirror_image() { passes(Views::Mirrored) } else { 0 };
+    let shifted = if views.has_shifts() { passes(views) } else { 0 };
+    (mirrored + shifted) * validated + (passes(views) - 1) * tested
 }
 
 /// The number of maps in the report of a run of `seconds` seconds that measures `per_second` images per second. If there is
@@ -142,10 +153,30 @@ mod tests {
 
     #[test]
     fn mirror_images_take_no_more_of_a_run_than_another_measurement() {
-        let at = |seconds| affords_mirror_images([1000, 1000], Some(seconds), Some(1000.0));
-        assert_eq!([1.0, 17.9, 18.1, 60.0].map(at), [false, false, true, true]);
-        assert!(affords_mirror_images([1000, 1000], None, Some(1.0)), "no time limit");
-        assert!(affords_mirror_images([1000, 1000], Some(1.0), None), "the speed is unknown");
+        let views = |wanted, seconds| affordable_views(wanted, [1000, 1000], seconds, Some(1000.0));
+        let at = |seconds| views(Views::Mirrored, Some(seconds));
+        assert_eq!(
+            [1.0, 17.9, 18.1, 60.0].map(at),
+            [Views::One, Views::One, Views::Mirrored, Views::Mirrored]
+        );
+        assert_eq!(views(Views::One, None), Views::One);
+        for wanted in [Views::Mirrored, Views::ShiftedMirrored] {
+            assert_eq!(views(wanted, None), wanted, "no time limit");
+            assert_eq!(affordable_views(wanted, [1000, 1000], Some(1.0), None), wanted, "unknown speed");
+        }
+    }
+
+    #[test]
+    fn shifts_need_more_time() {
+        let views = |wanted, seconds| affordable_views(wanted, [1000, 1000], Some(seconds), Some(1000.0));
+        // Four passes for the validation images and two more for the test images.
+        let both = [50.0, 89.0, 91.0].map(|seconds| views(Views::ShiftedMirrored, seconds));
+        assert_eq!(both, [Views::Mirrored, Views::Mirrored, Views::ShiftedMirrored]);
+        let shifts = [44.0, 46.0].map(|seconds| views(Views::Shifted, seconds));
+        assert_eq!(shifts, [Views::One, Views::Shifted]);
+        let passes = [Views::One, Views::Mirrored, Views::Shifted, Views::ShiftedMirrored]
+            .map(|views| extra_passes(views, [100, 10]));
+        assert_eq!(passes, [0, 210, 210, 630]);
     }
 
     #[test]

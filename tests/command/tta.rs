@@ -58,7 +58,27 @@ fn logits_of_mirror_images_are_averaged_unless_the_model_was_trained_without_fli
         .assert()
         .success()
         .stdout(contains("each with its mirror image"));
-    for command in [["evaluate", "without", "data", "--tta"], ["classify", "without", "data", "--tta"]] {
+    // Shifts are no mirror images.
+    let shifted = |model: &str, views: &str| {
+        let command = ["evaluate", model, "data", views, "--json"];
+        let assert = vitrine(&images).args(command).assert().success();
+        let found: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+        assert_eq!(found["tta"], true);
+        found["views"].clone()
+    };
+    assert_eq!([shifted("without", "--tta=shifts"), shifted("with", "--tta=all")], [2, 4]);
+    let two = logits(&images, "with", "data/red", &["--tta=shifts"]);
+    assert!(two != one && two != both);
+    vitrine(&images)
+        .args(["classify", "with", "data/red", "--tta=none"])
+        .assert()
+        .code(2)
+        .stderr(contains("mirror").and(contains("shifts")).and(contains("all")));
+    for command in [
+        ["evaluate", "without", "data", "--tta"],
+        ["classify", "without", "data", "--tta"],
+        ["classify", "without", "data", "--tta=all"],
+    ] {
         vitrine(&images)
             .args(command)
             .assert()
@@ -88,7 +108,7 @@ fn validation_decides_about_mirror_images_and_the_model_file_keeps_it() {
     let images = Images::prepared();
     images.write(
         "recipe.toml",
-        "batch_size = 8\nepochs = 2\nmirror_views = true\n[augmentation]\nhorizontal_flip = 0.5\n",
+        "batch_size = 8\nepochs = 2\nmirror_views = true\nshifted_views = true\n[augmentation]\nhorizontal_flip = 0.5\n",
     );
     let train = |output: &str, more: &[&str]| {
         let arguments =
@@ -98,10 +118,14 @@ fn validation_decides_about_mirror_images_and_the_model_file_keeps_it() {
     };
     let decided = train("judged", &[]);
     let chosen = decided.contains("each image is classified together with its mirror image");
-    assert_ne!(chosen, decided.contains("images are classified as they are"), "{decided}");
+    assert_ne!(chosen, decided.contains("images are not classified together"), "{decided}");
     assert_eq!(mirrors(&images, "judged"), chosen);
+    let shifts = decided.contains("each image is classified in two shifts");
+    assert_ne!(shifts, decided.contains("images are not classified in two shifts"), "{decided}");
+    assert_eq!(model_file::read_card(&images.path("judged")).unwrap().shifted_views, shifts);
     let undecided = train("plain", &["--no-tta"]);
     assert!(!undecided.contains("mirror image") && !mirrors(&images, "plain"), "{undecided}");
+    assert!(!undecided.contains("shift"), "{undecided}");
 
     let device = vitrine::device::select(Some("cpu")).unwrap().0;
     let (card, model) = model_file::load(&images.path("plain"), &device.device).unwrap();

@@ -109,10 +109,10 @@ fn logits_are_those_of_the_image_alone_whatever_classify_adds() {
     image::save_buffer(path("image.png"), &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
     let weights = fixture("timm_vit").join("weights.safetensors");
     import_command(&weights, &path("model.safetensors")).assert().success();
-    // An exported file remembers that `classify` asks about mirror images, too.
+    // An exported file remembers that `classify` asks about mirror images and shifts, too.
     let (card, model) =
         model_file::load(&path("model.safetensors"), &burn::tensor::Device::default()).unwrap();
-    let card = ModelCard { mirror_views: true, ..card };
+    let card = ModelCard { mirror_views: true, shifted_views: true, ..card };
     export(&card, &model, Library::Timm, &path("timm.safetensors"), Precision::F32).unwrap();
     let logits = |model: &str, views: Views| -> Vec<f32> {
         let classifier = Classifier::load(&path(model)).unwrap().with_views(views).unwrap();
@@ -126,6 +126,7 @@ fn logits_are_those_of_the_image_alone_whatever_classify_adds() {
         .arg(path("logits.json"))
         .assert()
         .success();
-    assert!(model_file::read_card(&path("back.safetensors")).unwrap().mirror_views);
+    let back = model_file::read_card(&path("back.safetensors")).unwrap();
+    assert!(back.mirror_views && back.shifted_views);
     assert_ne!(alone, logits("back.safetensors", Views::Mirrored));
 }

@@ -16,7 +16,7 @@ use self::table::Table;
 use super::Status;
 use super::inputs::{Incomplete, Input, InputArgs, Shard};
 use super::model::{ForwardArgs, ModelArgs};
-use super::views::ViewArgs;
+use super::views::{ViewArgs, option};
 use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note};
@@ -125,14 +125,14 @@ impl Classify {
         let top = self.top.map(|top| format!("--top {top}"));
         let threshold = self.threshold.map(|threshold| format!("--threshold {threshold}"));
         let logits = self.logits.then(|| "--logits".to_owned());
-        let mirrored = (views == Views::Mirrored).then(|| "--tta".to_owned());
+        let views = option(views).map(str::to_owned);
         let format = Some(format!("--format {}", format.extension()));
         let size = self.forward.max_file_size().map(|bytes| format!("--max-file-size {bytes}"));
         Ok(Job {
             model: model_file::checksum(files)?,
             shards: shard.count,
             inputs: self.inputs.stated().to_vec(),
-            options: [format, top, threshold, logits, mirrored, size].into_iter().flatten().collect(),
+            options: [format, top, threshold, logits, views, size].into_iter().flatten().collect(),
         })
     }
 

@@ -72,9 +72,10 @@ pub(super) struct RecipeArgs {
     pub(super) flips: bool,
     /// Mirror no images: where left and right make a difference, such as in letters and signs. The finished model is then asked without
     /// mirror images, too.
-    #[arg(long, conflicts_with = "no_tta")]
+    #[arg(long)]
     pub(super) no_flips: bool,
-    /// Leave out the mirror images with which the finished model is asked if that recognizes more validation images.
+    /// Ask the finished model about each image as it is, not also about its mirror image and shifts if these recognize more validation
+    /// images.
     #[arg(long)]
     pub(super) no_tta: bool,
 }
@@ -118,7 +119,7 @@ impl RecipeArgs {
             class_weights,
             balanced_sampling,
             flips: (flips || no_flips).then_some(flips),
-            mirror_views: no_tta.then_some(false),
+            one_view: no_tta,
         }
     }
 }

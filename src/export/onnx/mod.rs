@@ -137,8 +137,10 @@ fn notes(card: &ModelCard, with_preprocessing: bool) -> Vec<String> {
              `preprocessing` states; --with-preprocessing puts that into the graph"
         )
     };
-    let mirrored = "the graph also computes each image's mirror image, as `classify` does with this model";
-    [Some(input), card.mirror_views.then(|| mirrored.to_owned())].into_iter().flatten().collect()
+    let views = Views::of(card).list().len();
+    let several =
+        format!("the graph averages over {views} views of each image, as `classify` does with this model");
+    [Some(input), (views > 1).then_some(several)].into_iter().flatten().collect()
 }
 
 /// The input of images that are preprocessed outside the graph.
@@ -155,22 +157,27 @@ fn answers(graph: &mut Graph, card: &ModelCard, model: &VisionTransformer, image
         true => model.trace(graph, images),
         false => model.trace_embedding(graph, images),
     };
-    match Views::of(card) {
-        Views::One => ask(graph, images),
-        views @ (Views::Mirrored | Views::MirrorImage) => {
-            let columns: Vec<usize> = (0..images.dims[3]).rev().collect();
-            let mirrored = graph.gather(images, 3, &columns);
-            if views == Views::MirrorImage {
-                return ask(graph, &mirrored);
-            }
-            let both = graph.concat(&[images, &mirrored], 0);
-            let answers = ask(graph, &Value { dims: images.dims.clone(), ..both });
-            let [of_image, of_mirrored] =
-                graph.split(&Value { dims: vec![2, answers.dims[1]], ..answers }, 0);
-            let sum = graph.add(&of_image, &of_mirrored);
-            graph.scale(&sum, 0.5)
-        }
+    let views = Views::of(card).list();
+    if views.len() == 1 {
+        return ask(graph, images);
     }
+    let (height, width) = (images.dims[2], images.dims[3]);
+    let versions: Vec<Value> = views
+        .iter()
+        .map(|view| {
+            let rows =
+                if view.shift == 0 { images.clone() } else { graph.gather(images, 2, &view.rows(height)) };
+            let is_whole = view.shift == 0 && !view.mirrored;
+            if is_whole { rows } else { graph.gather(&rows, 3, &view.columns(width)) }
+        })
+        .collect();
+    let all = graph.concat(&versions.iter().collect::<Vec<_>>(), 0);
+    let answers = ask(graph, &Value { dims: images.dims.clone(), ..all });
+    let count = views.len();
+    let parts = graph.split_into(&Value { dims: vec![count, answers.dims[1]], ..answers }, 0, count);
+    let weighted: Vec<Value> =
+        parts.iter().zip(&views).map(|(part, view)| graph.scale(part, f64::from(view.weight))).collect();
+    weighted.into_iter().reduce(|sum, part| graph.add(&sum, &part)).expect("there is a view")
 }
 
 /// The file of a graph whose result is `answers`.

@@ -106,6 +106,34 @@ fn whitening_is_for_fresh_residual_tokenizers() {
 }
 
 #[test]
+fn wide_hybrids_learn_many_images_in_larger_batches() {
+    let planned = |model: &str, images| {
+        let overrides = Overrides { model: Some(model.to_owned()), ..Overrides::default() };
+        let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, images), &overrides).unwrap().recipe;
+        (recipe.batch_size, (recipe.learning_rate * 1e4).round())
+    };
+    assert_eq!(planned("hybrid_small_patch8_32", 50_000), (128, 40.0));
+    assert_eq!(planned("hybrid_small_patch8_32", 3_000), (32, 30.0));
+    assert_eq!(planned("hybrid_micro_patch8_32", 50_000), (64, 30.0));
+}
+
+#[test]
+fn models_that_learn_from_shifted_images_may_be_asked_about_shifts() {
+    let wants = |overrides: &Overrides| {
+        let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 3_000), overrides).unwrap().recipe;
+        [recipe.mirror_views, recipe.shifted_views]
+    };
+    let one_view = |one_view, flips| Overrides {
+        options: RecipeOverrides { one_view, flips, ..RecipeOverrides::default() },
+        ..Overrides::default()
+    };
+    assert_eq!(wants(&Overrides::default()), [true, true]);
+    assert_eq!(wants(&one_view(false, Some(false))), [false, true]);
+    assert_eq!(wants(&one_view(true, None)), [false, false]);
+    assert_eq!(wants(&one_view(true, Some(false))), [false, false]);
+}
+
+#[test]
 fn pretrained_weights_get_a_probe_and_a_learning_rate_that_keeps_their_features() {
     let case = case(SourceKind::Folder, [300, 300], false, 400);
     let planned = |embed_dim, classes: &[&str], overrides: &Overrides| {

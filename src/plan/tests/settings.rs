@@ -144,21 +144,21 @@ fn stated_flips_count_where_the_memory_suffices_for_a_probe_alone() {
         ModelCard::new(model, vec!["x".to_owned(), "y".to_owned()], preprocessing)
     };
     let device = crate::device::select(Some("cpu")).unwrap().0;
-    let planned = |flips, mirror_views| {
+    let planned = |flips, one_view| {
         // So large a batch takes terabytes.
         let options =
-            RecipeOverrides { batch_size: Some(1 << 16), flips, mirror_views, ..RecipeOverrides::default() };
+            RecipeOverrides { batch_size: Some(1 << 16), flips, one_view, ..RecipeOverrides::default() };
         let evidence = Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) };
         let overrides = Overrides { options, ..Overrides::default() };
         let plan = Plan::for_device(&overrides, &evidence, &device).unwrap();
         assert!(plan.recipe.fit_head, "{:?}", plan.reasons);
         (plan.recipe.fits_mirror_images(), plan.recipe.mirror_views)
     };
-    assert_eq!(planned(None, None), (false, false));
-    assert_eq!(planned(Some(false), None), (false, false));
-    assert_eq!(planned(None, Some(false)), (false, false));
-    assert_eq!(planned(Some(true), None), (true, true));
-    assert_eq!(planned(Some(true), Some(false)), (true, false));
+    assert_eq!(planned(None, false), (false, false));
+    assert_eq!(planned(Some(false), false), (false, false));
+    assert_eq!(planned(None, true), (false, false));
+    assert_eq!(planned(Some(true), false), (true, true));
+    assert_eq!(planned(Some(true), true), (true, false));
 }
 
 #[test]

@@ -17,8 +17,7 @@ use super::at_chance::AtChance;
 use super::expectation;
 use super::initial_state::Start;
 use super::measuring::{
-    affordable_embedded, affordable_images, affordable_maps, affords_mirror_images, mirrored_images,
-    reserved_seconds,
+    affordable_embedded, affordable_images, affordable_maps, affordable_views, extra_passes, reserved_seconds,
 };
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
@@ -31,6 +30,7 @@ use super::validation::ValidationSplit;
 use crate::evaluate::Predicted;
 use crate::events::Event;
 use crate::model_file::TrainedOn;
+use crate::predict::Views;
 use crate::recipe::{AskedLength, Recipe};
 use crate::run_folder::{BadFiles, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
@@ -113,8 +113,8 @@ pub struct Trained {
     pub(crate) pixel_copies: PixelCopies,
     /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
-    /// Whether the time limit allows to ask about mirror images, too.
-    pub affords_mirror_images: bool,
+    /// The views that the recipe wants to ask the finished model about, if they pay, as far as the time limit allows.
+    pub views: Views,
     /// Number of maps of mistakes in the report, at most, that the time limit allows.
     pub maps: usize,
     /// Number of images in the report's map of embeddings, at most, that the time limit allows; 0 for no map.
@@ -206,7 +206,7 @@ impl<'a> Trainer<'a> {
         let (limit, speed) = (self.time_limit(), self.measured_per_second());
         let test = affordable_images(self.test_images, limit, speed);
         Trained {
-            affords_mirror_images: self.affords_mirror_images(),
+            views: self.views(),
             maps: affordable_maps(limit, speed),
             embedded: affordable_embedded(limit, speed),
             test_images: (test < self.test_images).then_some(test),
@@ -336,8 +336,7 @@ impl<'a> Trainer<'a> {
     fn length(&self) -> Length {
         let speed = self.session.measured_per_second();
         let images @ [validated, tested] = self.measured_images();
-        let mirrored = if self.may_mirror() { mirrored_images(images) } else { 0 };
-        let measured = validated + tested + mirrored;
+        let measured = validated + tested + extra_passes(self.views(), images);
         let training = |seconds: f64| (seconds - reserved_seconds(measured, seconds, speed)).max(0.0);
         Length {
             steps: self.recipe().epochs.map(|epochs| self.steps().of_epochs(epochs)),
@@ -357,14 +356,15 @@ impl<'a> Trainer<'a> {
         [self.validation.loader.len(), self.test_images].map(|images| affordable_images(images, limit, speed))
     }
 
-    /// Whether the finished model may be asked about mirror images too.
-    fn may_mirror(&self) -> bool {
+    /// The views that the finished model may be asked about, as far as the time limit allows.
+    fn views(&self) -> Views {
         let flips = match &self.state.progress.flips {
             Some(verdict) => verdict.flips,
             // The end of an epoch judges them.
             None => !self.recipe().judge_flips || self.ends_epoch_in_time(),
         };
-        self.recipe().mirror_views && flips && self.affords_mirror_images()
+        let wanted = Views::new(self.recipe().mirror_views && flips, self.recipe().shifted_views);
+        affordable_views(wanted, self.measured_images(), self.time_limit(), self.measured_per_second())
     }
 
     /// Whether the present epoch is likely to end before the time limit.
@@ -372,12 +372,6 @@ impl<'a> Trainer<'a> {
         let (Some(limit), Some(speed)) = (self.time_limit(), self.session.epoch_speed()) else { return true };
         let left = self.phase.batches.len() - self.seen();
         (left as f64) < speed * (limit - self.session.run_seconds())
-    }
-
-    /// Whether the time limit allows to ask about mirror images.
-    fn affords_mirror_images(&self) -> bool {
-        let (limit, speed) = (self.time_limit(), self.measured_per_second());
-        affords_mirror_images(self.measured_images(), limit, speed)
     }
 
     fn emit(&self, event: Event) {
