@@ -219,9 +219,7 @@ impl ReportedRun<'_> {
             self.predictor.set_views(fewer);
             return Ok((split, present));
         };
-        let recipe = &self.config.recipe;
-        let compare = if recipe.fits_mirror_images() { ViewGain::of_learned } else { ViewGain::new };
-        let gain = compare(recipe.metric(), [fewer, more], [&present.metrics, &measured.metrics]);
+        let gain = ViewGain::new(&self.config.recipe, [fewer, more], [&present.metrics, &measured.metrics]);
         self.predictor.set_views(gain.views());
         self.emit_views(gain.to_string());
         Ok((split, if gain.views() == more { measured } else { present }))
