@@ -107,10 +107,16 @@ fn multi_label_summary(metrics: &MultiLabelMetrics) -> String {
     let MultiLabelMetrics { mean_average_precision, chance_average_precision, micro_f1, exact_match } =
         metrics;
     format!(
-        "mean average precision {mean_average_precision:.3} (chance {chance_average_precision:.3})  micro F1 {micro_f1:.3}  \
-         exact match {}\n",
+        "mean average precision {} (chance {})  micro F1 {micro_f1:.3}  exact match {}\n",
+        part(*mean_average_precision),
+        part(*chance_average_precision),
         percent(*exact_match),
     )
+}
+
+/// A figure from 0 to 1, which no sample may tell.
+fn part(value: f64) -> String {
+    if value.is_nan() { "n/a".to_owned() } else { format!("{value:.3}") }
 }
 
 /// A class name that fits its column: without control characters, and cut to [`NAME_WIDTH`].
@@ -138,6 +144,7 @@ pub(crate) fn interval([lower, upper]: [f64; 2]) -> String {
 mod tests {
     use super::*;
     use crate::evaluate::Predictions;
+    use vitrine_datasets::Labels;
 
     /// Metrics of predictions that are all class 0, with the same number of samples in each class.
     fn metrics(names: &[&str], samples_each: usize) -> Metrics {
@@ -216,6 +223,14 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         assert!(line("a ").ends_with("        1          1.000"), "{text}");
         assert!(line("b ").ends_with("        0            n/a"), "{text}");
+    }
+
+    #[test]
+    fn without_any_label_there_is_no_mean_average_precision() {
+        let mut predictions = Predictions::multi_label(2);
+        predictions.push_labels(vec![Labels::new(Vec::new())], &[1.0, -1.0]);
+        let text = table(&Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]));
+        assert!(text.contains("mean average precision n/a (chance n/a)"), "{text}");
     }
 
     #[test]

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn shifts_reflect_the_edges_and_are_a_32nd_of_the_side() {
+    fn shifts_reflect_the_edges_and_are_a_small_part_of_the_side() {
         let view = |mirrored, shift| View { mirrored, shift, weight: 1.0 };
         assert_eq!(view(false, 0).rows(4), [0, 1, 2, 3]);
         assert_eq!(view(false, 1).rows(4), [1, 2, 3, 2]);

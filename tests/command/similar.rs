@@ -227,6 +227,22 @@ fn an_unreadable_image_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_folder_without_images_has_nothing_similar() {
+    let images = Images::trained();
+    images.folder("empty");
+    for more in [&[][..], &["--html", "similar.html"]] {
+        vitrine(&images)
+            .args(["similar", "run", "data/red/0.png", "--in", "empty"])
+            .args(more)
+            .assert()
+            .code(1)
+            .stdout("")
+            .stderr(contains("--in empty").and(contains("no image")));
+    }
+    assert!(!images.path("similar.html").exists());
+}
+
+#[test]
 fn an_empty_list_is_no_error_but_has_no_page() {
     let images = Images::trained();
     let ask = |arguments: &[&str]| {

@@ -152,6 +152,9 @@ impl Similar {
             None => self.folder(&classifier, &mut queries.embeddings, &log)?,
         };
         failed += queries.failed.len();
+        if images.embeddings.is_empty() {
+            bail!("--in {}: it holds no image that could be compared", self.place.display());
+        }
         let measure =
             self.prepare(&mut images.embeddings, &mut queries.embeddings, self.width(&classifier))?;
         let found = nearest(&images, &queries.embeddings, self.top);
