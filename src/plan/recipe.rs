@@ -263,8 +263,9 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     recipe.mirror_views = recipe.augmentation.horizontal_flip > 0.0;
     let is_residual = matches!(model.tokenizer, Tokenizer::Residual { .. });
     recipe.whitened_stem &= is_residual && evidence.pretrained.is_none();
-    recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
+    // After `long`, whose crops may become shifts, too, shifted views gain nothing (`benches/peers/README.md`).
     recipe.shifted_views = matches!(recipe.augmentation.crop, Crop::Pad { .. });
+    recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
         recipe.learning_rate = match evidence.pretrained {
             Some(_) => recipe.learning_rate.min(FINE_TUNING_RATE * 384.0 / model.embed_dim as f64),

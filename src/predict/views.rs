@@ -16,7 +16,7 @@ pub enum Views {
     /// The image and its mirror image, at twice the cost.
     Mirrored,
     /// The image shifted to the upper left and to the lower right, at twice the cost (Jordan 2024, section 3.4, who adds the image as it is:
-    /// no more is recognized with that).
+    /// hardly more is recognized with that).
     Shifted,
     /// [`Shifted`](Self::Shifted) of the image and of its mirror image, at four times the cost.
     ShiftedMirrored,
@@ -25,15 +25,13 @@ pub enum Views {
 }
 
 /// One version of an image.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Whether the image is mirrored.
     pub mirrored: bool,
     /// The shift to the upper left, in 32nds of the image's sides; below 0 to the lower right. Pixels that a shift uncovers are reflections
     /// of those at the edge.
     pub shift: isize,
-    /// The weight of this version's answer in the mean, from 0 to 1.
-    pub weight: f32,
 }
 
 impl View {
@@ -93,7 +91,7 @@ impl Views {
         matches!(self, Self::Shifted | Self::ShiftedMirrored)
     }
 
-    /// The versions, whose weights add up to 1.
+    /// The versions.
     pub fn list(self) -> Vec<View> {
         let mirrored: &[bool] = match self {
             Self::One | Self::Shifted => &[false],
@@ -101,8 +99,7 @@ impl Views {
             Self::Mirrored | Self::ShiftedMirrored => &[false, true],
         };
         let shifts: &[isize] = if self.has_shifts() { &[1, -1] } else { &[0] };
-        let weight = 1.0 / (mirrored.len() * shifts.len()) as f32;
-        let of = |&mirrored: &bool| shifts.iter().map(move |&shift| View { mirrored, shift, weight });
+        let of = |&mirrored: &bool| shifts.iter().map(move |&shift| View { mirrored, shift });
         mirrored.iter().flat_map(of).collect()
     }
 
@@ -123,12 +120,10 @@ impl Views {
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, width of an answer]`, the shape of `compute`'s output
     pub fn average(self, images: Tensor<4>, compute: impl Fn(Tensor<4>) -> Tensor<2>) -> Tensor<2> {
-        let answer = |view: View| match compute(view.of(&images)) {
-            alone if view.weight == 1.0 => alone,
-            one => one.mul_scalar(view.weight),
-        };
-        let sum = self.list().into_iter().map(answer).reduce(|sum, answer| sum + answer);
-        sum.expect("there is a view")
+        let views = self.list();
+        let sum = views.iter().map(|view| compute(view.of(&images))).reduce(|sum, answer| sum + answer);
+        let sum = sum.expect("there is a view");
+        if views.len() == 1 { sum } else { sum.mul_scalar(1.0 / views.len() as f32) }
     }
 
     /// Checks that the model of `card` was trained with mirror images, if these views contain one. Returns a remark if
@@ -189,7 +184,7 @@ mod tests {
 
     #[test]
     fn shifts_reflect_the_edges_and_are_a_small_part_of_the_side() {
-        let view = |mirrored, shift| View { mirrored, shift, weight: 1.0 };
+        let view = |mirrored, shift| View { mirrored, shift };
         assert_eq!(view(false, 0).rows(4), [0, 1, 2, 3]);
         assert_eq!(view(false, 1).rows(4), [1, 2, 3, 2]);
         assert_eq!(view(false, -1).rows(4), [1, 0, 1, 2]);
@@ -226,14 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn weights_add_up_to_one_and_views_are_those_of_the_card() {
-        for views in [Views::One, Views::Mirrored, Views::Shifted, Views::ShiftedMirrored, Views::MirrorImage]
-        {
-            let sum: f32 = views.list().iter().map(|view| view.weight).sum();
-            assert!((sum - 1.0).abs() < 1e-6, "{views:?}");
-            if views != Views::MirrorImage {
-                assert_eq!(Views::new(views.has_mirror_image(), views.has_shifts()), views);
-            }
+    fn views_are_told_by_their_parts() {
+        let list = [(Views::One, 1), (Views::Mirrored, 2), (Views::Shifted, 2), (Views::ShiftedMirrored, 4)];
+        for (views, count) in list {
+            assert_eq!(Views::new(views.has_mirror_image(), views.has_shifts()), views);
+            assert_eq!(views.list().len(), count, "{views:?}");
         }
+        assert_eq!(Views::MirrorImage.list(), [View { mirrored: true, shift: 0 }]);
     }
 }

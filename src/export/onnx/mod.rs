@@ -175,9 +175,8 @@ fn answers(graph: &mut Graph, card: &ModelCard, model: &VisionTransformer, image
     let answers = ask(graph, &Value { dims: images.dims.clone(), ..all });
     let count = views.len();
     let parts = graph.split_into(&Value { dims: vec![count, answers.dims[1]], ..answers }, 0, count);
-    let weighted: Vec<Value> =
-        parts.iter().zip(&views).map(|(part, view)| graph.scale(part, f64::from(view.weight))).collect();
-    weighted.into_iter().reduce(|sum, part| graph.add(&sum, &part)).expect("there is a view")
+    let sum = parts.into_iter().reduce(|sum, part| graph.add(&sum, &part)).expect("there is a view");
+    graph.scale(&sum, 1.0 / count as f64)
 }
 
 /// The file of a graph whose result is `answers`.

@@ -118,16 +118,17 @@ fn wide_hybrids_learn_many_images_in_larger_batches() {
 }
 
 #[test]
-fn models_that_learn_from_shifted_images_may_be_asked_about_shifts() {
+fn models_of_short_runs_may_be_asked_about_shifts() {
     let wants = |overrides: &Overrides| {
         let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 3_000), overrides).unwrap().recipe;
         [recipe.mirror_views, recipe.shifted_views]
     };
+    let named = |recipe: &str| Overrides { recipe: Some(recipe.to_owned()), ..Overrides::default() };
     let one_view = |one_view, flips| Overrides {
         options: RecipeOverrides { one_view, flips, ..RecipeOverrides::default() },
-        ..Overrides::default()
+        ..named("short")
     };
-    assert_eq!(wants(&Overrides::default()), [true, true]);
+    assert_eq!([wants(&named("short")), wants(&named("long"))], [[true, true], [true, false]]);
     assert_eq!(wants(&one_view(false, Some(false))), [false, true]);
     assert_eq!(wants(&one_view(true, None)), [false, false]);
     assert_eq!(wants(&one_view(true, Some(false))), [false, false]);
